@@ -144,60 +144,71 @@ class Turnstile {
   const std::vector<Moment>& moments() const { return moments_; }
   const std::vector<std::pair<std::uint64_t, std::uint32_t>>& deviations() const { return deviations_; }
 
+  // Called for each process whose tasks a stall unwinds.
+  std::function<void(Process*)> on_unwind;
+
   // Empty when everything is as it should be, else what is not.
   std::string check_invariants() const;
 
  private:
-  Task* current_or_adopt();
   WaitResult wait_as_task(Task& task, const WaitSpec& spec);
   WaitResult wait_outside(const WaitSpec& spec);
+
+  // turnstile_schedule.cpp: who is next.
   void make_runnable(Task& task, WaitResult result);
-  void remove_runnable(Task& task);
-  void collect_cyclic(const Task* after, std::vector<Task*>& order) const;
-  Task* pick_next(Task* current);
-  bool nothing_can_run();
+  void remove_runnable(const Task& task);
+  Task* cyclic_at(const Task* first, std::uint32_t index) const;
+  Task* pick_next(Task& leaving);
+  bool revive();
   bool jump_to_deadline();
+  void expire_deadlines();
   void call_stall();
   void record_moment(bool stall);
-  void hand_over(Task& from, Task& to);
-  void run_fibers_of(Task& host);
-  void end_of_fiber(Task& task);
-  void reap();
-  void end_run();
   std::uint32_t ask(std::uint32_t runnable);
 
+  // Gives the turn from the calling task to `next`; returns when the caller has it again.
+  void pass_turn(Task& from, Task* next);
+  // A thread runs fibers until another thread's task is next; returns that one (null: none is alive).
+  Task* host_fibers(Execution& host, Task* next);
+  Execution* end_fiber(Task& task);
+  void reap();
+  void start_run();
+  void end_run();
+
   mutable std::mutex mutex_;
-  std::condition_variable changed_;   // outside threads
+  std::condition_variable changed_;  // for threads outside a run
   std::condition_variable run_over_;
+  int outside_waiters_ = 0;
+
   std::vector<std::unique_ptr<Task>> tasks_;
-  std::vector<Task*> runnable_;       // by ordinal
+  std::vector<Task*> runnable_;  // by ordinal
   struct Waiter {
     const void* key;
     Task* task;
   };
   std::vector<Waiter> waiting_;
-  std::vector<std::unique_ptr<Task>> ended_;
+  std::vector<Task*> ended_;  // fibers whose stacks can be taken
   StackPool stacks_;
-  Task* current_ = nullptr;
   std::uint32_t next_ordinal_ = 0;
+  Task* current_ = nullptr;
+  Execution* host_ = nullptr;  // the thread that fibers return to
+  Task* handed_ = nullptr;     // whom a fiber picked when it returned there
 
   bool run_active_ = false;
   bool draining_ = false;
   int expected_ = 0;
   int entered_ = 0;
-  int threads_left_ = 0;
-  std::vector<Task*> entering_;
+  std::vector<std::unique_ptr<Task>> entering_;
   std::unique_ptr<Schedule> schedule_;
   std::uint64_t decision_ = 0;
   std::vector<std::pair<std::uint64_t, std::uint32_t>> deviations_;
   std::vector<Moment> moments_;
   bool stalled_ = false;
   std::uint64_t clock_us_ = 0;
+  std::uint64_t wait_began_ns_ = 0;
   std::uint64_t verdict_ns_ = 0;
-  std::uint64_t started_ns_ = 0;
+  std::uint64_t created_ns_ = 0;
   std::atomic<std::uint64_t> progress_{0};
-  std::atomic<bool> run_finished_{false};
-  int outside_waiters_ = 0;
 };
 
 }  // namespace allranks::sim

@@ -1,0 +1,43 @@
+// Every access to the contents of device memory goes through here: reads, writes, copies and fills by driver calls,
+// streams and device code. It checks rights and bounds, reaches every device behind a multicast address, records
+// what was written, and wakes who waits for a word.
+//
+// Not for addresses of the host's own memory, except where a parameter is a host pointer.
+// Threads: with the turn held.
+#ifndef ALLRANKS_SIMCUDA_COPY_HPP_
+#define ALLRANKS_SIMCUDA_COPY_HPP_
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "thread_state.hpp"
+
+namespace allranks::sim {
+
+// Who accesses: the process whose address space is meant, the device that does it, and on whose behalf.
+struct Access {
+  Process& process;
+  int device;
+  Label label;
+};
+
+// Why an access failed; kNone: it did not.
+enum class AccessFault { kNone, kNothingMapped, kNoRights, kMulticastUnbound };
+
+// True for numbers in the range that device addresses come from.
+bool is_device_address(CUdeviceptr address);
+
+// Whether [address, address + size) can be accessed, without accessing it.
+AccessFault check_range(const Access& access, CUdeviceptr address, std::uint64_t size, bool for_writing);
+
+AccessFault write_bytes(const Access& access, CUdeviceptr destination, const void* source, std::uint64_t size);
+AccessFault read_bytes(const Access& access, void* destination, CUdeviceptr source, std::uint64_t size);
+AccessFault copy_bytes(const Access& access, CUdeviceptr destination, CUdeviceptr source, std::uint64_t size);
+// Writes `count` elements of `element_bytes` (1, 2 or 4), all equal to *element.
+AccessFault fill_bytes(const Access& access, CUdeviceptr destination, const void* element, std::uint64_t element_bytes,
+                       std::uint64_t count);
+
+}  // namespace allranks::sim
+
+#endif  // ALLRANKS_SIMCUDA_COPY_HPP_

@@ -1,0 +1,53 @@
+// Events: marks in a stream that can be waited for and timed.
+//
+// Threads: with the turn held. Source: CUDA driver API, "Event Management".
+#ifndef ALLRANKS_SIMCUDA_EVENT_HPP_
+#define ALLRANKS_SIMCUDA_EVENT_HPP_
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "ledger.hpp"
+#include "stream.hpp"
+
+namespace allranks::sim {
+
+struct Event {
+  Birth birth;
+  std::string name;
+  bool timed = true;
+  std::uint64_t recorded = 0;   // how often it was recorded
+  std::uint64_t completed = 0;  // which of these records the device has passed
+  std::uint64_t time_us = 0;    // when it passed the last one
+
+  bool done() const { return completed >= recorded; }
+};
+
+class EventTable {
+ public:
+  explicit EventTable(Context& context) : context_(context) {}
+
+  CUevent create(bool timed);
+  std::shared_ptr<Event> find(CUevent handle) const;
+  bool destroy(CUevent handle);
+  const std::map<std::uint64_t, std::shared_ptr<Event>>& all() const { return events_; }
+
+  static void record(const std::shared_ptr<Event>& event, Stream& stream, Turnstile& turnstile);
+  static void wait_in(const std::shared_ptr<Event>& event, Stream& stream, Turnstile& turnstile);
+  static CUresult synchronize(Event& event, Turnstile& turnstile);
+
+ private:
+  Context& context_;
+  std::map<std::uint64_t, std::shared_ptr<Event>> events_;
+  std::uint64_t next_handle_ = 1;
+};
+
+std::shared_ptr<Event> find_event(Process& process, CUevent handle);
+
+}  // namespace allranks::sim
+
+#endif  // ALLRANKS_SIMCUDA_EVENT_HPP_
