@@ -243,6 +243,9 @@ typedef struct simcuPiece {
 SIMCU_EXPORT size_t simcuResolve(simcuProcess process, uint64_t address, uint64_t size, simcuPiece* pieces,
                                  size_t capacity);
 
+/* NULL when the node's books agree with each other, else which rule is broken; valid until the next call. */
+SIMCU_EXPORT const char* simcuCheckInvariants(simcuNode node);
+
 /* Device memory and multicast capacity in use, in bytes, per device. */
 SIMCU_EXPORT uint64_t simcuMemoryUsed(simcuNode node, int device);
 SIMCU_EXPORT uint64_t simcuMulticastUsed(simcuNode node, int device);
