@@ -22,6 +22,8 @@ struct Access {
   Label label;
 };
 
+struct Stretch;
+
 // Why an access failed; kNone: it did not.
 enum class AccessFault { kNone, kNothingMapped, kNoRights, kMulticastUnbound };
 
@@ -37,6 +39,9 @@ AccessFault copy_bytes(const Access& access, CUdeviceptr destination, CUdevicept
 // Writes `count` elements of `element_bytes` (1, 2 or 4), all equal to *element.
 AccessFault fill_bytes(const Access& access, CUdeviceptr destination, const void* element, std::uint64_t element_bytes,
                        std::uint64_t count);
+
+// For those who changed the first `size` bytes of a stretch themselves: records it and wakes who waits for it.
+void note_written(const Access& access, const Stretch& stretch, std::uint64_t size);
 
 }  // namespace allranks::sim
 

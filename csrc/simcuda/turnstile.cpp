@@ -101,12 +101,13 @@ WaitResult Turnstile::wait_outside(const WaitSpec& spec) {
   return result;
 }
 
-void Turnstile::notify(const void* key) {
+template <typename Concerned>
+void Turnstile::ask_again(const Concerned& concerned) {
   progress_.fetch_add(1, std::memory_order_relaxed);
   for (std::size_t i = 0; i < waiting_.size();) {
     Task& task = *waiting_[i].task;
-    if (waiting_[i].key == key && task.waiting->ready()) {
-      make_runnable(task, WaitResult::kReady);
+    if (concerned(waiting_[i].key) && task.waiting->ready()) {
+      make_runnable(task, WaitResult::kReady);  // takes the entry out
     } else {
       ++i;
     }
@@ -114,17 +115,17 @@ void Turnstile::notify(const void* key) {
   if (outside_waiters_ > 0) changed_.notify_all();
 }
 
+void Turnstile::notify(const void* key) {
+  ask_again([&](const void* waited) { return waited == key; });
+}
+
 void Turnstile::notify_range(const void* begin, const void* end) {
   if (waiting_.empty() && outside_waiters_ == 0) return;
-  for (std::size_t i = 0; i < waiting_.size();) {
-    Task& task = *waiting_[i].task;
-    if (waiting_[i].key >= begin && waiting_[i].key < end && task.waiting->ready()) {
-      make_runnable(task, WaitResult::kReady);
-    } else {
-      ++i;
-    }
-  }
-  if (outside_waiters_ > 0) changed_.notify_all();
+  ask_again([&](const void* waited) { return waited >= begin && waited < end; });
+}
+
+void Turnstile::notify_all() {
+  ask_again([](const void*) { return true; });
 }
 
 void Turnstile::pass_turn(Task& from, Task* next) {

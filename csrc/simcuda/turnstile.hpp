@@ -108,6 +108,8 @@ class Turnstile {
   void notify(const void* key);
   // Wakes those who wait on a key in [begin, end): words of device memory.
   void notify_range(const void* begin, const void* end);
+  // Asks every waiting task again: for rare changes that concern all, such as a broken context.
+  void notify_all();
 
   // A chance for other runnable tasks; choice 0 stays.
   void decide();
@@ -153,6 +155,8 @@ class Turnstile {
  private:
   WaitResult wait_as_task(Task& task, const WaitSpec& spec);
   WaitResult wait_outside(const WaitSpec& spec);
+  template <typename Concerned>
+  void ask_again(const Concerned& concerned);
 
   // turnstile_schedule.cpp: who is next.
   void make_runnable(Task& task, WaitResult result);

@@ -1,0 +1,143 @@
+#include "copy.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "address_space.hpp"
+#include "incidents.hpp"
+#include "multicast.hpp"
+#include "node.hpp"
+#include "process.hpp"
+
+namespace allranks::sim {
+
+namespace {
+
+constexpr CUdeviceptr kLowestDeviceAddress = CUdeviceptr{1} << 48;
+constexpr CUdeviceptr kHighestDeviceAddress = CUdeviceptr{1} << 49;
+
+AccessFault fault_of(Reach reach) {
+  return reach == Reach::kNoAccess ? AccessFault::kNoRights : AccessFault::kNothingMapped;
+}
+
+// Calls visit(stretches, bytes done, bytes now) for every piece of the range; a piece has one stretch, or behind a
+// multicast address one a device.
+template <typename Visit>
+AccessFault for_each_piece(const Access& access, CUdeviceptr address, std::uint64_t size, bool for_writing,
+                           const Visit& visit) {
+  std::vector<Stretch> stretches;
+  std::string missing;
+  for (std::uint64_t done = 0; done < size;) {
+    const Translation there = access.process.translate(address + done, access.device, for_writing);
+    std::uint64_t now = std::min(size - done, there.size);
+    stretches.clear();
+    if (there.reach == Reach::kMemory) {
+      stretches.push_back(there.stretch);
+    } else if (there.reach == Reach::kMulticast) {
+      if (!there.multicast->stretches_at(there.multicast_offset, now, stretches, missing)) {
+        return AccessFault::kMulticastUnbound;
+      }
+      for (const Stretch& stretch : stretches) now = std::min(now, stretch.size);
+    } else {
+      return fault_of(there.reach);
+    }
+    if (now == 0) return AccessFault::kNothingMapped;
+    visit(there, stretches, done, now);
+    done += now;
+  }
+  return AccessFault::kNone;
+}
+
+AccessFault with_host_source(const Access& access, CUdeviceptr destination, const unsigned char* source,
+                             std::uint64_t size) {
+  return for_each_piece(access, destination, size, true,
+                        [&](const Translation&, const std::vector<Stretch>& stretches, std::uint64_t done,
+                            std::uint64_t now) {
+                          for (const Stretch& stretch : stretches) {
+                            std::memmove(stretch.host, source + done, now);
+                            note_written(access, stretch, now);
+                          }
+                        });
+}
+
+}  // namespace
+
+bool is_device_address(CUdeviceptr address) {
+  return address >= kLowestDeviceAddress && address < kHighestDeviceAddress;
+}
+
+void note_written(const Access& access, const Stretch& stretch, std::uint64_t size) {
+  Node& node = access.process.node();
+  if (node.writes.recording()) {
+    node.writes.record(access.label.step, access.process.rank, stretch, size);
+  }
+  node.turnstile.notify_range(stretch.host, stretch.host + size);
+}
+
+AccessFault check_range(const Access& access, CUdeviceptr address, std::uint64_t size, bool for_writing) {
+  return for_each_piece(access, address, size, for_writing,
+                        [](const Translation&, const std::vector<Stretch>&, std::uint64_t, std::uint64_t) {});
+}
+
+AccessFault write_bytes(const Access& access, CUdeviceptr destination, const void* source, std::uint64_t size) {
+  return with_host_source(access, destination, static_cast<const unsigned char*>(source), size);
+}
+
+AccessFault read_bytes(const Access& access, void* destination, CUdeviceptr source, std::uint64_t size) {
+  auto* const out = static_cast<unsigned char*>(destination);
+  bool through_multicast = false;
+  const AccessFault fault = for_each_piece(
+      access, source, size, false,
+      [&](const Translation& there, const std::vector<Stretch>& stretches, std::uint64_t done, std::uint64_t now) {
+        if (there.reach == Reach::kMulticast) {
+          through_multicast = true;
+          std::memset(out + done, 0xa5, now);  // undefined on hardware: never the value of some device
+        } else {
+          std::memmove(out + done, stretches.front().host, now);
+        }
+      });
+  if (through_multicast) {
+    access.process.node().incidents.add(access.process, access.label, "multicast_read", "memcpy",
+                                        "a copy from a multicast address reads undefined bytes");
+  }
+  return fault;
+}
+
+AccessFault copy_bytes(const Access& access, CUdeviceptr destination, CUdeviceptr source, std::uint64_t size) {
+  // Source and destination are cut into pieces independently, so the bytes pass through a buffer.
+  constexpr std::uint64_t kChunk = 256 * 1024;
+  std::vector<unsigned char> buffer(std::min(size, kChunk));
+  for (std::uint64_t done = 0; done < size; done += kChunk) {
+    const std::uint64_t now = std::min(kChunk, size - done);
+    if (const AccessFault fault = read_bytes(access, buffer.data(), source + done, now); fault != AccessFault::kNone) {
+      return fault;
+    }
+    const AccessFault fault = with_host_source(access, destination + done, buffer.data(), now);
+    if (fault != AccessFault::kNone) return fault;
+  }
+  return AccessFault::kNone;
+}
+
+AccessFault fill_bytes(const Access& access, CUdeviceptr destination, const void* element, std::uint64_t element_bytes,
+                       std::uint64_t count) {
+  const auto* const pattern = static_cast<const unsigned char*>(element);
+  const bool uniform = std::all_of(pattern, pattern + element_bytes, [&](unsigned char b) { return b == *pattern; });
+  return for_each_piece(access, destination, element_bytes * count, true,
+                        [&](const Translation&, const std::vector<Stretch>& stretches, std::uint64_t done,
+                            std::uint64_t now) {
+                          for (const Stretch& stretch : stretches) {
+                            if (uniform) {
+                              std::memset(stretch.host, *pattern, now);
+                            } else {
+                              for (std::uint64_t i = 0; i < now; ++i) {
+                                stretch.host[i] = pattern[(done + i) % element_bytes];
+                              }
+                            }
+                            note_written(access, stretch, now);
+                          }
+                        });
+}
+
+}  // namespace allranks::sim

@@ -1,0 +1,166 @@
+#include "stream.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "context.hpp"
+#include "node.hpp"
+#include "process.hpp"
+
+namespace allranks::sim {
+
+namespace {
+
+// Stream handles are numbers: a tag, the device of the context, an ordinal.
+constexpr std::uint64_t kHandleTag = 0x5700'0000'0000ull;
+
+}  // namespace
+
+Stream::Stream(StreamTable& table, Kind kind, std::string name, Birth stream_birth)
+    : birth(stream_birth), table_(table), kind_(kind), name_(std::move(name)) {}
+
+std::uint64_t Stream::oldest() const {
+  if (running_sequence_ != UINT64_MAX) return running_sequence_;
+  return pending_.empty() ? UINT64_MAX : pending_.front().sequence;
+}
+
+std::uint64_t Stream::enqueue(const char* call, std::function<CUresult()> work) {
+  Context& context = table_.context();
+  pending_.push_back({this_thread().label, call, table_.next_sequence_++, std::move(work)});
+  ++enqueued_;
+  if (!has_worker_) {
+    has_worker_ = true;
+    context.node().turnstile.spawn("rank " + std::to_string(context.process.rank) + " " + name_, &context.process,
+                                   this_thread().label, [this] { carry_out(); });
+  }
+  return enqueued_;
+}
+
+bool Stream::turn_has_come(std::uint64_t sequence) const {
+  if (kind_ == Kind::kNonBlocking) return true;
+  const auto is_later = [&](const Stream& other) { return other.oldest() > sequence; };
+  if (kind_ == Kind::kBlocking) return is_later(table_.legacy_);
+  const auto blocks = [&](const Stream& other) { return other.kind_ == Kind::kBlocking && !is_later(other); };
+  for (const auto& [handle, stream] : table_.created_) {
+    if (blocks(*stream)) return false;
+  }
+  for (const auto& [thread, stream] : table_.per_thread_) {
+    if (blocks(*stream)) return false;
+  }
+  return true;
+}
+
+CUresult Stream::carry_out_one(Work& work) {
+  Context& context = table_.context();
+  if (!turn_has_come(work.sequence)) {
+    ++table_.ordering_waits_;
+    const WaitSpec spec{.ready = [&] { return turn_has_come(work.sequence); },
+                        .key = &table_,
+                        .call = work.call,
+                        .object = name_ + ", ordered by the legacy default stream"};
+    const WaitResult result = context.node().turnstile.wait(spec);
+    --table_.ordering_waits_;
+    if (result != WaitResult::kReady) return CUDA_ERROR_LAUNCH_TIMEOUT;
+  }
+  if (context.sticky_error != CUDA_SUCCESS) return context.sticky_error;
+  return work.run();
+}
+
+void Stream::carry_out() {
+  Context& context = table_.context();
+  Turnstile& turnstile = context.node().turnstile;
+  while (!pending_.empty()) {
+    Work work = std::move(pending_.front());
+    pending_.pop_front();
+    running_sequence_ = work.sequence;
+    const CUresult result = carry_out_one(work);
+    if (result != CUDA_SUCCESS && context.sticky_error == CUDA_SUCCESS) context.sticky_error = result;
+    running_sequence_ = UINT64_MAX;
+    ++completed_;
+    turnstile.notify(this);
+    if (table_.ordering_waits_ > 0) turnstile.notify(&table_);
+  }
+  has_worker_ = false;
+}
+
+CUresult Stream::synchronize(const char* call) { return wait_for(enqueued_, call); }
+
+CUresult Stream::wait_for(std::uint64_t number, const char* call) {
+  Context& context = table_.context();
+  const WaitSpec spec{.ready = [&] { return done(number); }, .key = this, .call = call, .object = name_};
+  if (context.node().turnstile.wait(spec) != WaitResult::kReady) return CUDA_ERROR_LAUNCH_TIMEOUT;
+  return context.sticky_error;
+}
+
+StreamTable::StreamTable(Context& context)
+    : context_(context), legacy_(*this, Stream::Kind::kLegacy, "default stream", Birth{}) {}
+
+StreamTable::~StreamTable() = default;
+
+Stream* StreamTable::find(CUstream handle) {
+  if (handle == nullptr || handle == CU_STREAM_LEGACY) return &legacy_;
+  if (handle == CU_STREAM_PER_THREAD) {
+    std::unique_ptr<Stream>& stream = per_thread_[&this_thread()];
+    if (!stream) {
+      stream = std::make_unique<Stream>(*this, Stream::Kind::kBlocking, "per-thread default stream", Birth{});
+    }
+    return stream.get();
+  }
+  const auto found = created_.find(reinterpret_cast<std::uint64_t>(handle));
+  return found == created_.end() ? nullptr : found->second.get();
+}
+
+CUstream StreamTable::create(Stream::Kind kind) {
+  const Birth birth = context_.process.birth(LedgerKind::kStream);
+  const std::uint64_t handle = kHandleTag | (static_cast<std::uint64_t>(context_.device) << 32) | (next_handle_++ << 4);
+  created_.emplace(handle,
+                   std::make_unique<Stream>(*this, kind, "stream " + std::to_string(birth.ordinal), birth));
+  return reinterpret_cast<CUstream>(handle);
+}
+
+// Like the driver, destroying a stream lets its work finish; here it is finished at once.
+bool StreamTable::destroy(CUstream handle) {
+  const auto found = created_.find(reinterpret_cast<std::uint64_t>(handle));
+  if (found == created_.end()) return false;
+  found->second->synchronize("cuStreamDestroy");
+  created_.erase(found);
+  return true;
+}
+
+bool StreamTable::idle() const {
+  const auto all_idle = [](const auto& streams) {
+    return std::all_of(streams.begin(), streams.end(), [](const auto& entry) { return entry.second->idle(); });
+  };
+  return legacy_.idle() && all_idle(created_) && all_idle(per_thread_);
+}
+
+CUresult StreamTable::synchronize_all(const char* call) {
+  const auto synchronize = [&](Stream& stream) { return stream.idle() ? CUDA_SUCCESS : stream.synchronize(call); };
+  CUresult result = synchronize(legacy_);
+  for (const auto& [handle, stream] : created_) {
+    if (result == CUDA_SUCCESS) result = synchronize(*stream);
+  }
+  for (const auto& [thread, stream] : per_thread_) {
+    if (result == CUDA_SUCCESS) result = synchronize(*stream);
+  }
+  return result != CUDA_SUCCESS ? result : context_.sticky_error;
+}
+
+CUresult synchronize_device(Process& process, int device) {
+  Context* const context = process.context_of(device);
+  return context == nullptr ? CUDA_SUCCESS : context->streams->synchronize_all("cuCtxSynchronize");
+}
+
+Stream* find_stream(Process& process, CUstream handle) {
+  Context* const current = process.current_context();
+  if (current != nullptr) {
+    if (Stream* const stream = current->streams->find(handle)) return stream;
+  }
+  if (handle == nullptr || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) return nullptr;
+  for (Context* context : process.contexts()) {
+    if (Stream* const stream = context->streams->find(handle)) return stream;
+  }
+  return nullptr;
+}
+
+}  // namespace allranks::sim
