@@ -1,0 +1,9 @@
+# Puts an importable package together in the build folder: links to the sources, and what was built.
+# Development only: PYTHONPATH=<build folder>/stage.
+set(stage "${CMAKE_CURRENT_BINARY_DIR}/stage/allranks")
+add_custom_target(
+  stage ALL
+  COMMAND "${Python_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/make_stage.py" "${CMAKE_CURRENT_SOURCE_DIR}" "${stage}"
+          "$<TARGET_FILE:simcuda>" "$<TARGET_FILE:_native>"
+  DEPENDS simcuda _native
+  VERBATIM)
