@@ -1,0 +1,48 @@
+// Physical allocations: a stretch of one device's memory with an identity.
+//
+// Whoever needs the memory holds a shared_ptr (a handle, a mapping, a binding, an exported descriptor); the last one
+// gives it back. Addresses and handle values are not its business.
+#ifndef ALLRANKS_SIMCUDA_ALLOCATION_HPP_
+#define ALLRANKS_SIMCUDA_ALLOCATION_HPP_
+
+#include <cstdint>
+#include <memory>
+
+#include "device_memory.hpp"
+
+namespace allranks::sim {
+
+// A stretch of device memory that is given back when its last holder goes.
+class PhysicalRange {
+ public:
+  PhysicalRange(DeviceMemory& memory, std::uint64_t offset, std::uint64_t size)
+      : memory_(memory), offset_(offset), size_(size) {}
+  ~PhysicalRange() { memory_.give(offset_, size_); }
+  PhysicalRange(const PhysicalRange&) = delete;
+  PhysicalRange& operator=(const PhysicalRange&) = delete;
+
+  unsigned char* host() const { return memory_.at(offset_); }
+  std::uint64_t size() const { return size_; }
+
+ private:
+  DeviceMemory& memory_;
+  const std::uint64_t offset_;
+  const std::uint64_t size_;
+};
+
+struct Allocation {
+  std::shared_ptr<PhysicalRange> range;
+  std::uint64_t range_offset = 0;  // small plain allocations share a range
+  std::uint64_t size = 0;
+  int device = 0;
+  int owner_rank = 0;
+  std::uint32_t id = 0;           // unique in the node, in order of creation
+  unsigned handle_types = 0;      // what it may be exported as (CUmemAllocationHandleType bits)
+  bool freed_by_owner = false;    // its last handle and mapping are gone; only bindings hold it
+
+  unsigned char* host() const { return range->host() + range_offset; }
+};
+
+}  // namespace allranks::sim
+
+#endif  // ALLRANKS_SIMCUDA_ALLOCATION_HPP_
