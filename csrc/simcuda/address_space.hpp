@@ -68,6 +68,7 @@ struct Mapping {
 };
 
 struct Reservation {
+  bool internal = false;  // made by the driver for plain allocations, not by cuMemAddressReserve
   std::uint64_t size = 0;
   Birth birth;
 };

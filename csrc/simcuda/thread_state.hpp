@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "calls.hpp"
+
 namespace allranks::sim {
 
 class Process;
@@ -24,6 +26,7 @@ struct ThreadState {
   Process* process = nullptr;
   Task* task = nullptr;
   Label label;
+  Call call = Call::kNone;  // the driver call that it is in, or was in last
   std::vector<Context*> contexts;  // the current one is the last
 };
 

@@ -1,0 +1,29 @@
+#include "context.hpp"
+
+#include "process.hpp"
+
+namespace allranks::sim {
+
+namespace {
+
+constexpr std::uint64_t kHandleTag = 0xc700'0000'0000ull;
+
+}  // namespace
+
+Context::Context(Process& owner, int device_index)
+    : process(owner),
+      device(device_index),
+      birth(owner.birth(LedgerKind::kContext)),
+      streams(std::make_unique<StreamTable>(*this)),
+      events(std::make_unique<EventTable>(*this)),
+      modules(std::make_unique<ModuleTable>(*this)) {}
+
+Context::~Context() = default;
+
+Node& Context::node() const { return process.node(); }
+
+CUcontext Context::handle() const {
+  return reinterpret_cast<CUcontext>(kHandleTag | (static_cast<std::uint64_t>(device) << 4));
+}
+
+}  // namespace allranks::sim

@@ -1,0 +1,28 @@
+#include "incidents.hpp"
+
+#include <utility>
+
+#include "json_text.hpp"
+#include "process.hpp"
+
+namespace allranks::sim {
+
+void Incidents::add(const Process& process, const Label& label, const char* kind, std::string call, std::string detail,
+                    const char* assumption) {
+  if (all_.size() == kMost) return;
+  all_.push_back({process.rank, label, kind, std::move(call), std::move(detail), assumption});
+}
+
+std::string Incidents::as_json() const {
+  std::string text = "[";
+  for (const Incident& incident : all_) {
+    if (text.size() > 1) text += ", ";
+    text += "{\"rank\": " + std::to_string(incident.rank) + ", \"step\": " + std::to_string(incident.label.step) +
+            ", \"owner\": " + std::to_string(incident.label.owner) + ", \"kind\": " + quoted(incident.kind) +
+            ", \"call\": " + quoted(incident.call) + ", \"detail\": " + quoted(incident.detail) + ", \"assumption\": " +
+            (incident.assumption == nullptr ? "null" : quoted(incident.assumption)) + "}";
+  }
+  return text + "]";
+}
+
+}  // namespace allranks::sim

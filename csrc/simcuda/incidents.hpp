@@ -1,0 +1,35 @@
+// What hardware tolerates, or leaves undefined, although it is wrong; and sticky errors with their place.
+#ifndef ALLRANKS_SIMCUDA_INCIDENTS_HPP_
+#define ALLRANKS_SIMCUDA_INCIDENTS_HPP_
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "thread_state.hpp"
+
+namespace allranks::sim {
+
+class Incidents {
+ public:
+  // `assumption`: the switch that the verdict rests on, if any. Past kMost only the count goes on.
+  void add(const Process& process, const Label& label, const char* kind, std::string call, std::string detail,
+           const char* assumption = nullptr);
+  std::string as_json() const;
+
+ private:
+  static constexpr std::size_t kMost = 1000;
+  struct Incident {
+    int rank;
+    Label label;
+    const char* kind;
+    std::string call;
+    std::string detail;
+    const char* assumption;
+  };
+  std::vector<Incident> all_;
+};
+
+}  // namespace allranks::sim
+
+#endif  // ALLRANKS_SIMCUDA_INCIDENTS_HPP_

@@ -1,0 +1,121 @@
+// A virtual process: what a rank owns of the driver, also when ranks are threads of one real process.
+//
+// Its own address space, handle values, BUFFER_ID counter, contexts, descriptors, faults and log of calls.
+// Threads: with the turn held.
+#ifndef ALLRANKS_SIMCUDA_PROCESS_HPP_
+#define ALLRANKS_SIMCUDA_PROCESS_HPP_
+
+#include <cuda.h>
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "address_space.hpp"
+#include "context.hpp"
+#include "include/simcu.h"
+#include "ledger.hpp"
+#include "thread_state.hpp"
+
+namespace allranks::sim {
+
+class Node;
+
+// A handle value of cuMemCreate, cuMulticastCreate or an import. It lives as long as it has references, or mappings
+// made through it.
+struct Handle {
+  std::shared_ptr<Allocation> allocation;
+  std::shared_ptr<MulticastObject> multicast;
+  unsigned references = 1;
+  unsigned mappings = 0;
+  Birth birth;
+};
+
+// Memory that small plain allocations share, 512 bytes at a time.
+struct Slab {
+  std::shared_ptr<PhysicalRange> range;
+  int device = 0;
+  std::map<std::uint64_t, std::uint64_t> taken;  // offset -> bytes, in steps of 512
+};
+
+class Process {
+ public:
+  Process(Node& node, int rank_name, const simcuPlacement& placement);
+  ~Process();
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  Node& node() const { return node_; }
+  const int rank;
+
+  Birth birth(LedgerKind kind);
+
+  // --- contexts ---
+  Context* context_of(int device) const;  // null when it is not retained
+  Context& retain_context(int device);
+  void drop_context(int device);
+  Context* context_with(CUcontext handle) const;
+  Context* current_context() const;
+  std::vector<Context*> contexts() const;
+
+  // --- handles ---
+  CUmemGenericAllocationHandle add_handle(Handle handle);
+  Handle* find_handle(CUmemGenericAllocationHandle value);
+  void drop_mapping_of(CUmemGenericAllocationHandle value);
+  void release(std::map<CUmemGenericAllocationHandle, Handle>::iterator handle);
+  std::map<CUmemGenericAllocationHandle, Handle> handles;
+
+  // --- memory ---
+  AddressSpace space;
+  std::uint64_t translation_generation = 1;  // changes with every translation
+  Translation translate(CUdeviceptr address, int device, bool for_writing) const {
+    return space.translate(address, device, for_writing);
+  }
+  unsigned long long next_buffer_id() { return ++last_buffer_id_; }
+  CUresult allocate_plain(Context& context, std::uint64_t bytes, CUdeviceptr* address);
+  CUresult free_plain(CUdeviceptr address);
+  // Gives back every plain allocation on the device, as the end of a context does.
+  void free_plain_of(int device);
+
+  // --- faults and log ---
+  struct Fault {
+    Call call;
+    std::uint64_t countdown;
+    CUresult code;
+  };
+  std::vector<Fault> faults;
+  std::vector<simcuCall> log;
+  bool initialised = false;
+  bool unwound = false;  // by a stall: every later call returns CUDA_ERROR_LAUNCH_TIMEOUT
+  bool forked = false;   // a child process: the driver is not usable there
+
+  std::string check_invariants() const;
+
+ private:
+  CUresult allocate_small(Context& context, std::uint64_t bytes, CUdeviceptr* address);
+  CUresult allocate_large(Context& context, std::uint64_t bytes, CUdeviceptr* address);
+  void map_plain(const Context& context, CUdeviceptr address, std::uint64_t bytes,
+                 std::shared_ptr<PhysicalRange> range, std::uint64_t range_offset);
+  void erase_plain(std::map<CUdeviceptr, Mapping>::iterator mapping);
+
+  Node& node_;
+  std::array<std::uint32_t, kLedgerKindCount> ordinals_{};
+  std::map<int, std::unique_ptr<Context>> contexts_;
+  std::map<CUdeviceptr, Slab> slabs_;
+  CUmemGenericAllocationHandle next_handle_ = 1;
+  unsigned long long last_buffer_id_ = 0;
+};
+
+// The process that the calling thread speaks for; for a thread bound to nothing the default one, which is made from
+// SIMCU_MACHINE and SIMCU_DEVICES when it is first asked for.
+Process& calling_process();
+
+Process& process_of(simcuProcess handle);
+simcuProcess handle_of(Process& process);
+
+}  // namespace allranks::sim
+
+#endif  // ALLRANKS_SIMCUDA_PROCESS_HPP_
