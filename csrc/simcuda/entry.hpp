@@ -1,0 +1,60 @@
+// What every entry point of cuda.h has in common: find the process, take the turn, check the state, inject faults,
+// log the call.
+#ifndef ALLRANKS_SIMCUDA_ENTRY_HPP_
+#define ALLRANKS_SIMCUDA_ENTRY_HPP_
+
+#include <cuda.h>
+
+#include <new>
+
+#include "calls.hpp"
+#include "context.hpp"
+#include "node.hpp"
+#include "process.hpp"
+#include "thread_state.hpp"
+#include "turnstile.hpp"
+
+namespace allranks::sim {
+
+// What a call needs before it does anything.
+enum class Needs {
+  kNothing,  // works before cuInit
+  kInit,     // CUDA_ERROR_NOT_INITIALIZED without cuInit
+  kContext   // also CUDA_ERROR_INVALID_CONTEXT without a current context, and its sticky error
+};
+
+namespace detail {
+
+// The code that a call returns without being carried out; CUDA_SUCCESS: go on.
+CUresult refusal(Process& process, Call call, Needs needs);
+void log_call(Process& process, Call call, CUresult result);
+
+}  // namespace detail
+
+// Runs the body of a driver call: CUresult body(Process&).
+template <typename Body>
+CUresult entry(Call call, Needs needs, const Body& body) {
+  Process& process = calling_process();
+  const Turnstile::Turn turn(process.node().turnstile);
+  this_thread().call = call;
+  CUresult result = detail::refusal(process, call, needs);
+  if (result == CUDA_SUCCESS) {
+    try {
+      result = body(process);
+    } catch (const std::bad_alloc&) {
+      result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+  }
+  detail::log_call(process, call, result);
+  return result;
+}
+
+// A body that gets the current context too.
+template <typename Body>
+CUresult entry_in_context(Call call, const Body& body) {
+  return entry(call, Needs::kContext, [&](Process& process) { return body(process, *process.current_context()); });
+}
+
+}  // namespace allranks::sim
+
+#endif  // ALLRANKS_SIMCUDA_ENTRY_HPP_
