@@ -147,4 +147,23 @@ std::uint64_t MulticastObject::uniform_from(std::uint64_t offset, std::uint64_t 
   return uniform;
 }
 
+CUresult await_complete(Process& process, const MulticastObject& object, const char* call) {
+  if (object.complete()) return CUDA_SUCCESS;
+  Node& node = process.node();
+  const WaitSpec spec{.ready = [&] { return object.complete(); },
+                      // Ranks whose devices are not in the team yet: those that somebody may be waiting for.
+                      .waits_for =
+                          [&](std::vector<int>& ranks) {
+                            for (const auto& other : node.processes()) {
+                              for (const Context* context : other->contexts()) {
+                                if (!object.has(context->device)) ranks.push_back(other->rank);
+                              }
+                            }
+                          },
+                      .key = &object,
+                      .call = call,
+                      .object = "multicast object " + std::to_string(object.id)};
+  return node.turnstile.wait(spec) == WaitResult::kReady ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_TIMEOUT;
+}
+
 }  // namespace allranks::sim

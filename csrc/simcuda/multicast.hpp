@@ -74,6 +74,9 @@ class MulticastObject {
   std::map<int, std::uint64_t> charged_;
 };
 
+// Waits until every device of the team has been added. LAUNCH_TIMEOUT: that never happens.
+CUresult await_complete(Process& process, const MulticastObject& object, const char* call);
+
 }  // namespace allranks::sim
 
 #endif  // ALLRANKS_SIMCUDA_MULTICAST_HPP_

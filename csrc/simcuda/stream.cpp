@@ -19,6 +19,8 @@ constexpr std::uint64_t kHandleTag = 0x5700'0000'0000ull;
 Stream::Stream(StreamTable& table, Kind kind, std::string name, Birth stream_birth)
     : birth(stream_birth), table_(table), kind_(kind), name_(std::move(name)) {}
 
+Context& Stream::context() const { return table_.context(); }
+
 std::uint64_t Stream::oldest() const {
   if (running_sequence_ != UINT64_MAX) return running_sequence_;
   return pending_.empty() ? UINT64_MAX : pending_.front().sequence;

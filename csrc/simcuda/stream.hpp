@@ -42,9 +42,9 @@ class Stream {
   CUresult wait_for(std::uint64_t number, const char* call);
 
   Kind kind() const { return kind_; }
+  Context& context() const;
   const std::string& name() const { return name_; }
   const Birth birth;
-  const int priority = 0;
 
  private:
   friend class StreamTable;

@@ -1,0 +1,190 @@
+// Copies and fills, on the default stream and on streams.
+//
+// Ranges are checked when the call is made: measured, a fill of a mapping without access rights is INVALID_VALUE and
+// leaves the context healthy. Copies from pageable host memory take the source when the call is made.
+#include "cuda_api.hpp"
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "../copy.hpp"
+
+using namespace allranks::sim;
+
+namespace {
+
+// One end of a copy: device memory, or the host's.
+struct End {
+  CUdeviceptr address;
+  bool on_device;
+};
+
+End device_end(CUdeviceptr address) { return {address, true}; }
+End host_end(const void* pointer) { return {reinterpret_cast<CUdeviceptr>(pointer), false}; }
+End unified_end(CUdeviceptr address) { return {address, is_device_address(address)}; }
+
+CUresult code_of(AccessFault fault) {
+  if (fault == AccessFault::kNone) return CUDA_SUCCESS;
+  return fault == AccessFault::kMulticastUnbound ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+Access access_of(Process& process, const Context& context) {
+  return {.process = process, .device = context.device, .label = this_thread().label};
+}
+
+CUresult check(const Access& access, const End& destination, const End& source, std::uint64_t size) {
+  AccessFault fault = AccessFault::kNone;
+  if (destination.on_device) fault = check_range(access, destination.address, size, true);
+  if (fault == AccessFault::kNone && source.on_device) fault = check_range(access, source.address, size, false);
+  if (!destination.on_device && destination.address == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!source.on_device && source.address == 0) return CUDA_ERROR_INVALID_VALUE;
+  return code_of(fault);
+}
+
+CUresult carry_out(const Access& access, const End& destination, const End& source, std::uint64_t size) {
+  const auto* const host_source = reinterpret_cast<const void*>(source.address);
+  auto* const host_destination = reinterpret_cast<void*>(destination.address);
+  if (destination.on_device && source.on_device) {
+    return code_of(copy_bytes(access, destination.address, source.address, size));
+  }
+  if (destination.on_device) return code_of(write_bytes(access, destination.address, host_source, size));
+  if (source.on_device) return code_of(read_bytes(access, host_destination, source.address, size));
+  std::memmove(host_destination, host_source, size);
+  return CUDA_SUCCESS;
+}
+
+// Runs work after everything that the default stream waits for; at once when nothing is pending.
+CUresult on_default_stream(const Context& context, const char* call, std::function<CUresult()> work) {
+  if (context.streams->idle()) return work();
+  Stream& stream = context.streams->legacy();
+  auto result = std::make_shared<CUresult>(CUDA_SUCCESS);
+  const std::uint64_t number = stream.enqueue(call, [result, work = std::move(work)] {
+    *result = work();
+    return CUDA_SUCCESS;
+  });
+  const CUresult waited = stream.wait_for(number, call);
+  return waited != CUDA_SUCCESS ? waited : *result;
+}
+
+CUresult copy_now(Call call, const End& destination, const End& source, std::uint64_t size) {
+  return entry_in_context(call, [&](Process& process, const Context& context) {
+    if (size == 0) return CUDA_SUCCESS;
+    const Access access = access_of(process, context);
+    if (const CUresult result = check(access, destination, source, size); result != CUDA_SUCCESS) return result;
+    return on_default_stream(context, name_of(call), [=] { return carry_out(access, destination, source, size); });
+  });
+}
+
+CUresult copy_on_stream(Call call, const End& destination, const End& source, std::uint64_t size, CUstream handle) {
+  return entry_in_context(call, [&](Process& process, const Context& context) {
+    Stream* const stream = find_stream(process, handle);
+    if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (size == 0) return CUDA_SUCCESS;
+    const Access access = access_of(process, context);
+    if (const CUresult result = check(access, destination, source, size); result != CUDA_SUCCESS) return result;
+    if (source.on_device) {
+      stream->enqueue(name_of(call), [=] { return carry_out(access, destination, source, size); });
+    } else {
+      const auto* const begin = reinterpret_cast<const unsigned char*>(source.address);
+      stream->enqueue(name_of(call), [=, staged = std::vector<unsigned char>(begin, begin + size)] {
+        return carry_out(access, destination, host_end(staged.data()), size);
+      });
+    }
+    return CUDA_SUCCESS;
+  });
+}
+
+template <typename Element>
+CUresult fill(Process& process, const Context& context, const char* call, CUdeviceptr destination, Element element,
+              std::uint64_t count, Stream* stream) {
+  const Access access = access_of(process, context);
+  if (destination % sizeof(Element) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (count == 0) return CUDA_SUCCESS;
+  const AccessFault fault = check_range(access, destination, count * sizeof(Element), true);
+  if (fault != AccessFault::kNone) return code_of(fault);
+  std::function<CUresult()> work = [=] {
+    return code_of(fill_bytes(access, destination, &element, sizeof element, count));
+  };
+  if (stream == nullptr) return on_default_stream(context, call, std::move(work));
+  stream->enqueue(call, std::move(work));
+  return CUDA_SUCCESS;
+}
+
+template <typename Element>
+CUresult fill_now(Call call, CUdeviceptr destination, Element element, std::uint64_t count) {
+  return entry_in_context(call, [&](Process& process, const Context& context) {
+    return fill(process, context, name_of(call), destination, element, count, nullptr);
+  });
+}
+
+template <typename Element>
+CUresult fill_on_stream(Call call, CUdeviceptr destination, Element element, std::uint64_t count, CUstream handle) {
+  return entry_in_context(call, [&](Process& process, const Context& context) {
+    Stream* const stream = find_stream(process, handle);
+    if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    return fill(process, context, name_of(call), destination, element, count, stream);
+  });
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult CUDAAPI cuMemcpy(CUdeviceptr destination, CUdeviceptr source, size_t size) {
+  return copy_now(Call::kMemcpy, unified_end(destination), unified_end(source), size);
+}
+
+CUresult CUDAAPI cuMemcpyHtoD(CUdeviceptr destination, const void* source, size_t size) {
+  return copy_now(Call::kMemcpyHtoD, device_end(destination), host_end(source), size);
+}
+
+CUresult CUDAAPI cuMemcpyDtoH(void* destination, CUdeviceptr source, size_t size) {
+  return copy_now(Call::kMemcpyDtoH, host_end(destination), device_end(source), size);
+}
+
+CUresult CUDAAPI cuMemcpyDtoD(CUdeviceptr destination, CUdeviceptr source, size_t size) {
+  return copy_now(Call::kMemcpyDtoD, device_end(destination), device_end(source), size);
+}
+
+CUresult CUDAAPI cuMemcpyAsync(CUdeviceptr destination, CUdeviceptr source, size_t size, CUstream stream) {
+  return copy_on_stream(Call::kMemcpyAsync, unified_end(destination), unified_end(source), size, stream);
+}
+
+CUresult CUDAAPI cuMemcpyHtoDAsync(CUdeviceptr destination, const void* source, size_t size, CUstream stream) {
+  return copy_on_stream(Call::kMemcpyHtoDAsync, device_end(destination), host_end(source), size, stream);
+}
+
+CUresult CUDAAPI cuMemcpyDtoHAsync(void* destination, CUdeviceptr source, size_t size, CUstream stream) {
+  return copy_on_stream(Call::kMemcpyDtoHAsync, host_end(destination), device_end(source), size, stream);
+}
+
+CUresult CUDAAPI cuMemcpyDtoDAsync(CUdeviceptr destination, CUdeviceptr source, size_t size, CUstream stream) {
+  return copy_on_stream(Call::kMemcpyDtoDAsync, device_end(destination), device_end(source), size, stream);
+}
+
+CUresult CUDAAPI cuMemsetD8(CUdeviceptr destination, unsigned char value, size_t count) {
+  return fill_now(Call::kMemsetD8, destination, value, count);
+}
+
+CUresult CUDAAPI cuMemsetD16(CUdeviceptr destination, unsigned short value, size_t count) {
+  return fill_now(Call::kMemsetD16, destination, value, count);
+}
+
+CUresult CUDAAPI cuMemsetD32(CUdeviceptr destination, unsigned int value, size_t count) {
+  return fill_now(Call::kMemsetD32, destination, value, count);
+}
+
+CUresult CUDAAPI cuMemsetD8Async(CUdeviceptr destination, unsigned char value, size_t count, CUstream stream) {
+  return fill_on_stream(Call::kMemsetD8Async, destination, value, count, stream);
+}
+
+CUresult CUDAAPI cuMemsetD16Async(CUdeviceptr destination, unsigned short value, size_t count, CUstream stream) {
+  return fill_on_stream(Call::kMemsetD16Async, destination, value, count, stream);
+}
+
+CUresult CUDAAPI cuMemsetD32Async(CUdeviceptr destination, unsigned int value, size_t count, CUstream stream) {
+  return fill_on_stream(Call::kMemsetD32Async, destination, value, count, stream);
+}
+
+}  // extern "C"

@@ -1,0 +1,87 @@
+// Events.
+#include "cuda_api.hpp"
+
+#include "../event.hpp"
+
+using namespace allranks::sim;
+
+namespace {
+
+template <typename Body>
+CUresult with_event(Call call, CUevent handle, const Body& body) {
+  return entry(call, Needs::kContext, [&](Process& process) {
+    const std::shared_ptr<Event> event = find_event(process, handle);
+    return event ? body(process, event) : CUDA_ERROR_INVALID_HANDLE;
+  });
+}
+
+CUresult record(Call call, CUevent handle, CUstream stream_handle, unsigned flags) {
+  return with_event(call, handle, [&](Process& process, const std::shared_ptr<Event>& event) {
+    Stream* const stream = find_stream(process, stream_handle);
+    if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (flags != CU_EVENT_RECORD_DEFAULT) return CUDA_ERROR_NOT_SUPPORTED;
+    EventTable::record(event, *stream, process.node().turnstile);
+    return CUDA_SUCCESS;
+  });
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult CUDAAPI cuEventCreate(CUevent* event, unsigned int flags) {
+  return entry_in_context(Call::kEventCreate, [&](Process&, const Context& context) {
+    constexpr unsigned kKnown = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING;
+    if (event == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if ((flags & ~kKnown) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+    *event = context.events->create((flags & CU_EVENT_DISABLE_TIMING) == 0);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult CUDAAPI cuEventDestroy(CUevent handle) {
+  return entry(Call::kEventDestroy, Needs::kInit, [&](Process& process) {
+    for (const Context* context : process.contexts()) {
+      if (context->events->destroy(handle)) return CUDA_SUCCESS;
+    }
+    return CUDA_ERROR_INVALID_HANDLE;
+  });
+}
+
+CUresult CUDAAPI cuEventRecord(CUevent event, CUstream stream) {
+  return record(Call::kEventRecord, event, stream, CU_EVENT_RECORD_DEFAULT);
+}
+
+CUresult CUDAAPI cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags) {
+  return record(Call::kEventRecordWithFlags, event, stream, flags);
+}
+
+CUresult CUDAAPI cuEventQuery(CUevent handle) {
+  return with_event(Call::kEventQuery, handle, [](Process& process, const std::shared_ptr<Event>& event) {
+    if (!event->done()) process.node().turnstile.give_way();
+    return event->done() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  });
+}
+
+CUresult CUDAAPI cuEventSynchronize(CUevent handle) {
+  return with_event(Call::kEventSynchronize, handle, [](Process& process, const std::shared_ptr<Event>& event) {
+    return EventTable::synchronize(*event, process.node().turnstile);
+  });
+}
+
+// Time on the node's clock, in milliseconds.
+CUresult CUDAAPI cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
+  return entry(Call::kEventElapsedTime, Needs::kContext, [&](Process& process) {
+    const std::shared_ptr<Event> first = find_event(process, start);
+    const std::shared_ptr<Event> last = find_event(process, end);
+    if (milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (!first || !last || !first->timed || !last->timed || first->recorded == 0 || last->recorded == 0) {
+      return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (!first->done() || !last->done()) return CUDA_ERROR_NOT_READY;
+    *milliseconds = static_cast<float>(static_cast<double>(last->time_us) - static_cast<double>(first->time_us)) / 1e3f;
+    return CUDA_SUCCESS;
+  });
+}
+
+}  // extern "C"

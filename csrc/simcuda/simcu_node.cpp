@@ -1,0 +1,130 @@
+// Nodes, processes and the default process of simcu.h.
+#include <pthread.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <unordered_set>
+
+#include "generated.hpp"
+#include "include/simcu.h"
+#include "machine.hpp"
+#include "node.hpp"
+#include "process.hpp"
+#include "thread_state.hpp"
+
+namespace allranks::sim {
+
+namespace {
+
+std::string& last_error() {
+  thread_local std::string message;
+  return message;
+}
+
+// The world of a program that knows nothing of simcu.h: one node with one process, made at the first driver call.
+// It is the one object behind the C ABI, because cuda.h gives its functions nothing else to find their state by. It
+// is never destroyed: threads may still be in the driver while the program ends.
+Process& default_process() {
+  static Process& process = []() -> Process& {
+    const char* const name = std::getenv("SIMCU_MACHINE");
+    const char* const devices = std::getenv("SIMCU_DEVICES");
+    simcuMachine machine{};
+    if (!machine_named(name == nullptr ? "h100" : name, devices == nullptr ? 8 : std::atoi(devices), machine) ||
+        !objection_to(machine).empty()) {
+      std::fprintf(stderr, "simcuda: SIMCU_MACHINE=%s SIMCU_DEVICES=%s: %s; using h100 with 8 devices\n",
+                   name == nullptr ? "" : name, devices == nullptr ? "" : devices, "no such machine");
+      machine_named("h100", 8, machine);
+    }
+    auto* const node = new Node(machine);
+    Process& made = node->create_process(0, {sizeof(simcuPlacement), SIMCU_PLACE_LOW, 0});
+    static Process* forked_from = &made;
+    pthread_atfork(nullptr, nullptr, [] { forked_from->forked = true; });
+    return made;
+  }();
+  return process;
+}
+
+}  // namespace
+
+Process& calling_process() {
+  Process* const bound = this_thread().process;
+  return bound != nullptr ? *bound : default_process();
+}
+
+void set_last_error(std::string message) { last_error() = std::move(message); }
+
+int not_supported(const char* name) {
+  static std::mutex mutex;
+  static std::unordered_set<std::string> said;
+  const std::lock_guard lock(mutex);
+  if (said.insert(name).second) {
+    std::fprintf(stderr, "simcuda: %s is not simulated: CUDA_ERROR_NOT_SUPPORTED\n", name);
+    Process& process = calling_process();
+    process.node().incidents.add(process, this_thread().label, "unsupported", name, "not simulated");
+  }
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+}  // namespace allranks::sim
+
+using namespace allranks::sim;
+
+extern "C" {
+
+unsigned simcuVersion(void) { return 1; }
+
+const char* simcuLastError(void) { return last_error().c_str(); }
+
+simcuNode simcuNodeCreate(const simcuMachine* machine) {
+  std::string objection = machine == nullptr ? "machine=null" : objection_to(*machine);
+  if (objection.empty()) {
+    try {
+      return reinterpret_cast<simcuNode>(new Node(*machine));
+    } catch (const std::bad_alloc&) {
+      objection = "memory_bytes=" + std::to_string(machine->memory_bytes) + ": no address space for that many devices";
+    }
+  }
+  set_last_error(std::move(objection));
+  return nullptr;
+}
+
+void simcuNodeDestroy(simcuNode node) { delete &node_of(node); }
+
+simcuProcess simcuProcessCreate(simcuNode node, int rank, const simcuPlacement* placement) {
+  const simcuPlacement where = placement == nullptr ? simcuPlacement{sizeof(simcuPlacement), SIMCU_PLACE_LOW, 0}
+                                                    : *placement;
+  const std::uint64_t unit = node_of(node).machine.allocation_granularity_bytes;
+  if (where.rule < SIMCU_PLACE_LOW || where.rule > SIMCU_PLACE_NEVER_REUSE) {
+    set_last_error("rule=" + std::to_string(where.rule) + ": a simcuPlacementRule");
+    return nullptr;
+  }
+  if (where.base_offset_bytes % unit != 0 || where.base_offset_bytes >= (kHighestAddress - kLowestAddress) / 2) {
+    set_last_error("base_offset_bytes=" + std::to_string(where.base_offset_bytes) +
+                   ": a multiple of the allocation granularity below 2^47");
+    return nullptr;
+  }
+  return handle_of(node_of(node).create_process(rank, where));
+}
+
+void simcuProcessDestroy(simcuProcess process) { process_of(process).node().end_process(process_of(process)); }
+void simcuProcessPlace(simcuProcess process, int rule) { process_of(process).space.place(rule); }
+void simcuProcessWish(simcuProcess process, uint64_t address) { process_of(process).space.wish(address); }
+
+void simcuBind(simcuProcess process) {
+  ThreadState& thread = this_thread();
+  thread.process = process == nullptr ? nullptr : &process_of(process);
+  thread.contexts.clear();
+}
+
+int simcuFault(simcuProcess process, const char* call, uint64_t k, int code) {
+  const Call named = call_named(call);
+  if (named == Call::kCount) return 1;
+  process_of(process).faults.push_back({named, k, static_cast<CUresult>(code)});
+  return 0;
+}
+
+void simcuFaultsClear(simcuProcess process) { process_of(process).faults.clear(); }
+
+}  // extern "C"
