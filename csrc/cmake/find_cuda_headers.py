@@ -1,4 +1,4 @@
-"""Print the folder that holds cuda.h: of the nvidia-cuda-runtime wheel, else of a CUDA toolkit. Nothing if there is none."""
+"""Print the folder that holds cuda.h, or nothing: the nvidia-cuda-runtime wheel's first, else a CUDA toolkit's."""
 
 import os
 import sys

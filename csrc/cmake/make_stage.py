@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+import tomllib
 from pathlib import Path
 
 
@@ -11,6 +12,19 @@ def link(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     target.unlink(missing_ok=True)
     os.symlink(source, target)
+
+
+def describe(source: Path, folder: Path) -> None:
+    """Write the metadata that an installed wheel has: version and entry points."""
+    project = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    metadata = folder / f"{project['name']}-{project['version']}.dist-info"
+    metadata.mkdir(parents=True, exist_ok=True)
+    (metadata / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n", encoding="utf-8"
+    )
+    groups = {"console_scripts": project["scripts"], **project["entry-points"]}
+    lines = [line for group, entries in groups.items() for line in (f"[{group}]", *map(" = ".join, entries.items()))]
+    (metadata / "entry_points.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def main(source: Path, stage: Path, simcuda: Path, native: Path) -> None:
@@ -25,6 +39,7 @@ def main(source: Path, stage: Path, simcuda: Path, native: Path) -> None:
             link(source / name, stage / name)
     link(simcuda.resolve(), stage / "sim" / "lib" / "libsimcuda.so")
     link(native, stage / native.name)
+    describe(source, stage.parent)
 
 
 main(*map(Path, sys.argv[1:5]))

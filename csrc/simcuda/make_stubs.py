@@ -15,7 +15,9 @@ from pathlib import Path
 DEFINITION = re.compile(r"^CUresult CUDAAPI (cu[A-Z]\w*)\(", re.MULTILINE)
 PROTOTYPE = re.compile(r"\bCUresult\s+(?:CUDAAPI\s+)?(cu[A-Z]\w*)\s*\(")
 RENAMING = re.compile(r"^\s*#define\s+(cu[A-Z]\w*)\s+(?:__CUDA_API_PT(DS|SZ)\()?(cu[A-Z]\w*)\)?\s*$", re.MULTILINE)
-ERROR = re.compile(r"/\*\*(?P<comment>(?:(?!\*/).)*?)\*/\s*(?P<name>CUDA_(?:SUCCESS|ERROR_\w+))\s*=\s*(?P<code>\d+)", re.DOTALL)
+ERROR = re.compile(
+    r"/\*\*(?P<comment>(?:(?!\*/).)*?)\*/\s*(?P<name>CUDA_(?:SUCCESS|ERROR_\w+))\s*=\s*(?P<code>\d+)", re.DOTALL
+)
 TYPEDEF = re.compile(r"\bCUDAAPI \*PFN_(cu[A-Z]\w*?)_v(\d+)(_ptds|_ptsz)?\)")
 
 

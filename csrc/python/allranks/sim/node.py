@@ -249,9 +249,7 @@ class Node:
         where = placement or Placement()
         return Process(self._native.create_process(rank, _RULES.index(where.rule), where.base_offset_bytes))
 
-    def run_begin(
-        self, task_count: int, schedule: Sequence[tuple[int, int]] | Callable[[int, int], int] = ()
-    ) -> None:
+    def run_begin(self, task_count: int, schedule: Sequence[tuple[int, int]] | Callable[[int, int], int] = ()) -> None:
         """Start a run; it goes once `task_count` threads have entered.
 
         Parameters
