@@ -37,7 +37,7 @@ class ListedSchedule : public Schedule {
 class AskedSchedule : public Schedule {
  public:
   using Choose = std::uint32_t (*)(void*, std::uint64_t, std::uint32_t);
-  AskedSchedule(Choose choose, void* state) : choose_(choose), state_(state) {}
+  AskedSchedule(Choose asked, void* state) : choose_(asked), state_(state) {}
   std::uint32_t choose(std::uint64_t decision, std::uint32_t runnable) override {
     return choose_(state_, decision, runnable);
   }

@@ -1,0 +1,188 @@
+"""The Backend protocol: what a communicator has to offer to be put under test.
+
+A backend is a small class. It says what it can (`capabilities`), and opens a communicator for one rank. Of the
+communicator's operations it needs only those that its capabilities name; what is missing is reported as *not
+supported*, never as passed. Addresses are device addresses, sizes and offsets are in bytes.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar
+
+from allranks.driver import Driver
+from allranks.errors import UsageError
+
+T = TypeVar("T")
+
+CAPABILITIES: Final = {
+    "channels": "connect, and channels that are written through",
+    "multicast": "multicast groups that buffers are bound to",
+    "all_reduce": "the collective",
+    "all_gather": "the collective",
+    "rendezvous_count": "the communicator counts the internal rendezvous that it enters",
+}
+
+
+class Channels(Protocol):
+    """One rank's channels to the registered regions of all ranks."""
+
+    def put(self, peer: int, destination_offset_bytes: int, source_address: int, size_bytes: int) -> None:
+        """Write device memory of this rank into the peer's region."""
+
+    def signal(self, peer: int) -> None:
+        """Tell the peer that all earlier puts to it are there."""
+
+    def wait(self, peer: int) -> None:
+        """Wait for the next signal of the peer."""
+
+    def close(self) -> None:
+        """Drop this rank's reference."""
+
+
+class Binding(Protocol):
+    """One rank's side of a buffer of every rank, bound at one offset of a multicast object."""
+
+    @property
+    def address(self) -> int:
+        """Address through which stores reach the buffers of all ranks."""
+
+    @property
+    def offset_bytes(self) -> int:
+        """Offset in the multicast object."""
+
+    def store(self, offset_bytes: int, data: bytes) -> None:
+        """Store bytes (a multiple of 4, aligned) at an offset of the buffers of all ranks."""
+
+    def load_reduce(self, offset_bytes: int, count: int, dtype: str, operation: str) -> bytes:
+        """Give the reduction over all ranks of `count` elements at an offset of the buffers."""
+
+    def unbind(self) -> None:
+        """Take the buffer out again; every rank does."""
+
+
+class Group(Protocol):
+    """One rank's side of a multicast object."""
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Bytes that can be bound."""
+
+    def bind(self, address: int, size_bytes: int) -> Binding:
+        """Bind a buffer; every rank brings its own."""
+
+    def close(self) -> None:
+        """Give the object back; every rank does."""
+
+
+class Communicator(Protocol):
+    """One rank's communicator. Only `close` is always needed."""
+
+    def close(self) -> None:
+        """Give everything back; a second call does nothing."""
+
+    def connect(self, address: int, size_bytes: int) -> Channels:
+        """Register a region, and get channels to those of all ranks. Capability: channels."""
+
+    def open_group(self, capacity_bytes: int) -> Group:
+        """Open a multicast group of all ranks. Capability: multicast."""
+
+    def all_reduce(self, send: int, receive: int, count: int, dtype: str, operation: str) -> None:
+        """Reduce `count` elements at the address `send` over all ranks into `receive`; done on return."""
+
+    def all_gather(self, send: int, receive: int, count: int, dtype: str) -> None:
+        """Gather `count` elements of each rank, in the order of ranks, into `receive`; done on return."""
+
+    @property
+    def rendezvous_count(self) -> int:
+        """Internal rendezvous entered so far. Capability: rendezvous_count."""
+
+
+class RankContext(Protocol):
+    """What a world gives to a backend for one rank."""
+
+    @property
+    def rank(self) -> int:
+        """This rank."""
+
+    @property
+    def rank_count(self) -> int:
+        """Number of ranks."""
+
+    @property
+    def device(self) -> int:
+        """Index of the rank's device; it is current in the calling thread."""
+
+    @property
+    def driver(self) -> Driver:
+        """The CUDA driver that the world runs on."""
+
+    @property
+    def timeout_s(self) -> float:
+        """Deadline for every blocking call, in seconds of the world's clock."""
+
+    def exchange(self, value: T, what: str) -> list[T]:
+        """Give every rank's value, in the order of ranks; every rank has to call it."""
+
+    def shared(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Give the one object of that key that the ranks of this process share; the first asker makes it."""
+
+
+class Backend(Protocol):
+    """A communicator library under test."""
+
+    name: str
+
+    def capabilities(self, context: RankContext) -> frozenset[str]:
+        """Say which of `CAPABILITIES` there are in this world."""
+
+    def open(self, context: RankContext) -> Communicator:
+        """Make the communicator of one rank; every rank does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """An injected failure: the k-th call of a driver function on a rank returns a code."""
+
+    rank: int
+    call: str
+    k: int
+    code: int
+
+
+_SHIPPED: Final = {
+    "refimpl": "allranks.conformance.backends.refimpl:ReferenceBackend",
+    "plain": "allranks.conformance.backends.plain:PlainBackend",
+}
+
+
+def load_backend(name: str) -> Backend:
+    """Find a backend by name, or as ``module:Class``.
+
+    Raises
+    ------
+    allranks.errors.UsageError
+        If there is none, it cannot be imported, or it does not follow the protocol; the message says what is missing.
+    """
+    target = _SHIPPED.get(name, name)
+    module_name, colon, class_name = target.partition(":")
+    if not colon:
+        from allranks.conformance.corpus import MUTANTS, VARIANTS
+
+        made = {**MUTANTS, **VARIANTS}.get(name)
+        if made is not None:
+            return made.make()
+        raise UsageError(f"backend={name!r}: known are {', '.join(sorted(_SHIPPED))}; others are given as module:Class")
+    try:
+        found: Any = getattr(importlib.import_module(module_name), class_name)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"backend={name!r}: {error}") from None
+    for needed in ("capabilities", "open"):
+        if not callable(getattr(found, needed, None)):
+            raise UsageError(f"backend={name!r}: class {class_name} has no method {needed}")
+    backend: Backend = found()
+    if not isinstance(getattr(backend, "name", None), str):
+        raise UsageError(f"backend={name!r}: class {class_name} has no attribute name of type str")
+    return backend

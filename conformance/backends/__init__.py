@@ -1,0 +1,1 @@
+"""Backends: communicators that can be put under test, one file each."""

@@ -1,0 +1,97 @@
+"""Mutants of the plain communicator."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from allranks.conformance.backend import RankContext
+from allranks.conformance.backends.plain import Mapped, PlainBackend, PlainChannels, PlainCommunicator, PlainGroup
+
+
+class LocalKeyCommunicator(PlainCommunicator):
+    """Looks channels up by what this rank sees of its own buffer, and creates them if it finds none."""
+
+    def __init__(self, context: RankContext) -> None:
+        super().__init__(context)
+        self.cache: dict[tuple[int, int], PlainChannels] = {}
+
+    def connect(self, address: int, size_bytes: int) -> PlainChannels:
+        """Decide alone whether there is anything to set up."""
+        self.check_open()
+        found = self.cache.get((address, size_bytes))
+        if found is None:
+            found = self.cache[address, size_bytes] = self.make_channels(address, size_bytes)
+        return found
+
+
+class LocalKeyBackend(PlainBackend):
+    """microsoft/mscclpp#388, #417."""
+
+    name = "plain-local-key"
+    communicator = LocalKeyCommunicator
+
+
+class FirstOffsetCommunicator(PlainCommunicator):
+    """Gives every buffer of a group the address of the object's first byte."""
+
+    def open_group(self, capacity_bytes: int) -> PlainGroup:
+        """Open a group whose bindings all start at the mapping's start."""
+        group = super().open_group(capacity_bytes)
+        made = _GroupMappedAtZero(self, group.mapped, group.capacity_bytes, group.granularity_bytes)
+        self.groups[self.groups.index(group)] = made
+        return made
+
+
+class _GroupMappedAtZero(PlainGroup):
+    __slots__ = ()
+
+    def address_of(self, binding: Any) -> int:
+        """Every buffer maps at multicast offset 0."""
+        return self.mapped.address
+
+
+class FirstOffsetBackend(PlainBackend):
+    """microsoft/mscclpp#535, first half."""
+
+    name = "plain-first-offset"
+    communicator = FirstOffsetCommunicator
+
+
+class KeptHandleCommunicator(PlainCommunicator):
+    """Unmaps a group's object and forgets to release its handle."""
+
+    def give_back(self, mapped: Mapped) -> None:
+        """Everything but the handle."""
+        mapped.close(release=False)
+
+
+class KeptHandleBackend(PlainBackend):
+    """microsoft/mscclpp#535, second half, and #759."""
+
+    name = "plain-kept-handle"
+    communicator = KeptHandleCommunicator
+
+
+SPECIMENS: Final[tuple[dict[str, object], ...]] = (
+    {
+        "name": LocalKeyBackend.name,
+        "kind": "A",
+        "origins": ("microsoft/mscclpp#388", "microsoft/mscclpp#417"),
+        "requirement": "RDV-2",
+        "make": LocalKeyBackend,
+    },
+    {
+        "name": FirstOffsetBackend.name,
+        "kind": "G",
+        "origins": ("microsoft/mscclpp#535",),
+        "requirement": "NVLS-1",
+        "make": FirstOffsetBackend,
+    },
+    {
+        "name": KeptHandleBackend.name,
+        "kind": "I",
+        "origins": ("microsoft/mscclpp#535", "microsoft/mscclpp#759"),
+        "requirement": "LIFE-2",
+        "make": KeptHandleBackend,
+    },
+)

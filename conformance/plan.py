@@ -1,0 +1,319 @@
+"""What the references of a Program mean: one pure resolver, shared by Worlds and checks.
+
+It follows which buffers and objects are alive on each rank, and turns every step into a `Planned` one: which region of
+which buffer each rank brings, which object is meant, how many elements fit. A step that makes no sense at its place
+(nothing to refer to, a channel whose buffer is gone) is planned as one that nobody does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from allranks.conformance import program as p
+from allranks.conformance.data import ITEM_BYTES
+from allranks.conformance.program import Numbered, Program, Region, SimpleStep, unrolled
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Bytes [offset, offset + size) of a rank's buffer, which is named by its ordinal."""
+
+    buffer: int
+    offset_bytes: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buffer:
+    """A live buffer of a rank."""
+
+    ordinal: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A step with its references resolved.
+
+    Parameters
+    ----------
+    applies : bool
+        False: nobody does it.
+    ranks : tuple of int
+        Who does it.
+    parts : tuple of Part or None, one a rank
+        The region that a rank brings (send region of a collective), or the buffer that it frees.
+    receive : tuple of Part, one a rank
+        Receive regions; of a `Put` the rank's region in the channels.
+    target : int
+        Ordinal of the object that is meant, or that is made; -1: none.
+    group : int
+        Ordinal of the group that a binding belongs to; -1: none.
+    count : int
+        Elements, or bytes of a piece.
+    """
+
+    number: int
+    step: SimpleStep
+    ends_round: int | None = None
+    applies: bool = True
+    ranks: tuple[int, ...] = ()
+    parts: tuple[Part | None, ...] = ()
+    receive: tuple[Part, ...] = ()
+    target: int = -1
+    group: int = -1
+    count: int = 0
+
+    @property
+    def collective(self) -> bool:
+        """Whether every rank takes part."""
+        return p.is_collective(self.step)
+
+    @property
+    def operation(self) -> str:
+        """The step's name, for labels and stories."""
+        return _NAMES[type(self.step)]
+
+
+_NAMES: dict[type, str] = {
+    p.Allocate: "allocate",
+    p.Free: "free",
+    p.Drop: "drop",
+    p.Connect: "connect",
+    p.Put: "put",
+    p.OpenGroup: "open_group",
+    p.Bind: "bind",
+    p.MulticastStore: "multicast_store",
+    p.MulticastReduce: "multicast_reduce",
+    p.Unbind: "unbind",
+    p.CloseGroup: "close_group",
+    p.AllReduce: "all_reduce",
+    p.AllGather: "all_gather",
+}
+
+
+@dataclass(slots=True)
+class _Channels:
+    ordinal: int
+    parts: tuple[Part, ...]
+
+
+@dataclass(slots=True)
+class _Group:
+    ordinal: int
+
+
+@dataclass(slots=True)
+class _Binding:
+    ordinal: int
+    group: int
+    parts: tuple[Part, ...]
+
+
+@dataclass(slots=True)
+class _Resolver:
+    """The state that references are resolved against."""
+
+    rank_count: int
+    buffers: list[list[Buffer]] = field(default_factory=list)
+    made: list[int] = field(default_factory=list)
+    channels: list[_Channels] = field(default_factory=list)
+    groups: list[_Group] = field(default_factory=list)
+    bindings: list[_Binding] = field(default_factory=list)
+    objects: int = 0
+
+    def next_object(self) -> int:
+        self.objects += 1
+        return self.objects - 1
+
+    def clip(self, rank: int, region: Region) -> Part | None:
+        live = self.buffers[rank]
+        if not live:
+            return None
+        buffer = live[region.buffer % len(live)]
+        offset = region.offset_bytes % buffer.size_bytes
+        rest = buffer.size_bytes - offset
+        size = rest if region.size_bytes == 0 else min(region.size_bytes, rest)
+        return Part(buffer.ordinal, offset, size)
+
+    def clip_all(self, operand: p.Operand[Region]) -> tuple[Part, ...] | None:
+        parts = [self.clip(rank, operand.of(rank)) for rank in range(self.rank_count)]
+        found = tuple(part for part in parts if part is not None)
+        return found if len(found) == self.rank_count else None
+
+    def alive(self, parts: tuple[Part, ...]) -> bool:
+        return all(
+            any(buffer.ordinal == part.buffer for buffer in self.buffers[rank]) for rank, part in enumerate(parts)
+        )
+
+    def ranks_of(self, step: p.LocalStep) -> tuple[int, ...]:
+        everyone = range(self.rank_count)
+        return tuple(everyone) if step.ranks is None else tuple(sorted({r for r in step.ranks if r in everyone}))
+
+    # --- one method a kind of step: the fields of Planned, or None when the step does not apply ---
+
+    def allocate(self, step: p.Allocate) -> dict[str, object] | None:
+        parts: list[Part | None] = [None] * self.rank_count
+        ranks = self.ranks_of(step)
+        for rank in ranks:
+            buffer = Buffer(ordinal=self.made[rank], size_bytes=step.size_bytes)
+            self.made[rank] += 1
+            self.buffers[rank].append(buffer)
+            parts[rank] = Part(buffer.ordinal, 0, buffer.size_bytes)
+        return {"ranks": ranks, "parts": tuple(parts)} if ranks else None
+
+    def free(self, step: p.Free) -> dict[str, object] | None:
+        parts: list[Part | None] = [None] * self.rank_count
+        ranks = tuple(rank for rank in self.ranks_of(step) if self.buffers[rank])
+        for rank in ranks:
+            buffer = self.buffers[rank].pop(step.buffer % len(self.buffers[rank]))
+            parts[rank] = Part(buffer.ordinal, 0, buffer.size_bytes)
+        return {"ranks": ranks, "parts": tuple(parts)} if ranks else None
+
+    def drop(self, step: p.Drop) -> dict[str, object] | None:
+        ranks = self.ranks_of(step)
+        live: list[_Channels] | list[_Group] | list[_Binding] = {
+            "channels": self.channels,
+            "binding": self.bindings,
+            "group": self.groups,
+        }[step.what]
+        if not live or not ranks:
+            return None
+        dropped = live.pop(step.index % len(live))
+        if step.what == "group":
+            self.bindings = [binding for binding in self.bindings if binding.group != dropped.ordinal]
+        return {"ranks": ranks, "target": dropped.ordinal}
+
+    def connect(self, step: p.Connect) -> dict[str, object] | None:
+        parts = self.clip_all(step.region)
+        if parts is None:
+            return None
+        made = _Channels(self.next_object(), parts)
+        self.channels.append(made)
+        return {"parts": parts, "target": made.ordinal}
+
+    def put(self, step: p.Put) -> dict[str, object] | None:
+        if not self.channels:
+            return None
+        channels = self.channels[step.channels % len(self.channels)]
+        piece = min(step.piece_bytes, *(part.size_bytes // self.rank_count for part in channels.parts))
+        if piece == 0 or not self.alive(channels.parts):
+            return None
+        return {"target": channels.ordinal, "receive": channels.parts, "count": piece}
+
+    def open_group(self, _: p.OpenGroup) -> dict[str, object]:
+        group = _Group(self.next_object())
+        self.groups.append(group)
+        return {"target": group.ordinal}
+
+    def bind(self, step: p.Bind) -> dict[str, object] | None:
+        if not self.groups:
+            return None
+        group = self.groups[step.group % len(self.groups)]
+        whole = p.Operand(
+            Region(buffer=step.buffer.default),
+            {rank: Region(buffer=index) for rank, index in step.buffer.exceptions.items()},
+        )
+        parts = self.clip_all(whole)
+        bound = [b.parts for b in self.bindings if b.group == group.ordinal]
+        if parts is None or any(part == other[rank] for other in bound for rank, part in enumerate(parts)):
+            return None
+        binding = _Binding(self.next_object(), group.ordinal, parts)
+        self.bindings.append(binding)
+        return {"target": binding.ordinal, "group": group.ordinal, "parts": parts}
+
+    def of_binding(self, index: int, *, needs_memory: bool) -> _Binding | None:
+        if not self.bindings:
+            return None
+        binding = self.bindings[index % len(self.bindings)]
+        return binding if self.alive(binding.parts) or not needs_memory else None
+
+    def multicast_store(self, step: p.MulticastStore) -> dict[str, object] | None:
+        binding = self.of_binding(step.binding, needs_memory=True)
+        if binding is None:
+            return None
+        return {"target": binding.ordinal, "group": binding.group, "receive": binding.parts}
+
+    def multicast_reduce(self, step: p.MulticastReduce) -> dict[str, object] | None:
+        binding = self.of_binding(step.binding, needs_memory=True)
+        if binding is None:
+            return None
+        smallest = min(part.size_bytes for part in binding.parts)
+        count = min(step.count, smallest // ITEM_BYTES[step.dtype])
+        if count == 0:
+            return None
+        return {"target": binding.ordinal, "group": binding.group, "receive": binding.parts, "count": count}
+
+    def unbind(self, step: p.Unbind) -> dict[str, object] | None:
+        binding = self.of_binding(step.binding, needs_memory=False)
+        if binding is None:
+            return None
+        self.bindings.remove(binding)
+        return {"target": binding.ordinal, "group": binding.group, "parts": binding.parts}
+
+    def close_group(self, step: p.CloseGroup) -> dict[str, object] | None:
+        if not self.groups:
+            return None
+        group = self.groups.pop(step.group % len(self.groups))
+        self.bindings = [binding for binding in self.bindings if binding.group != group.ordinal]
+        return {"target": group.ordinal}
+
+    def collective(self, step: p.AllReduce | p.AllGather, factor: int) -> dict[str, object] | None:
+        send = self.clip_all(step.send)
+        receive = self.clip_all(step.receive)
+        if send is None or receive is None:
+            return None
+        item = ITEM_BYTES[step.dtype]
+        send = tuple(_aligned(part, item) for part in send)
+        receive = tuple(_aligned(part, item) for part in receive)
+        room = min(part.size_bytes // (item * factor) for part in receive)
+        count = min(step.count, room, *(part.size_bytes // item for part in send))
+        sent = [Part(part.buffer, part.offset_bytes, count * item) for part in send]
+        received = [Part(part.buffer, part.offset_bytes, count * item * factor) for part in receive]
+        for rank, (source, target) in enumerate(zip(sent, received, strict=True)):
+            own = Part(target.buffer, target.offset_bytes + (rank * count * item if factor > 1 else 0), count * item)
+            if _overlap(source, target):
+                sent[rank] = own  # in place, which is the one overlap that the definition allows
+        return {"parts": tuple(sent), "receive": tuple(received), "count": count}
+
+
+def _aligned(part: Part, item: int) -> Part:
+    offset = part.offset_bytes - part.offset_bytes % item
+    return Part(part.buffer, offset, part.size_bytes)
+
+
+def _overlap(a: Part, b: Part) -> bool:
+    return (
+        a.buffer == b.buffer
+        and a.offset_bytes < b.offset_bytes + b.size_bytes
+        and b.offset_bytes < a.offset_bytes + a.size_bytes
+    )
+
+
+def _resolve(resolver: _Resolver, step: SimpleStep) -> dict[str, object] | None:
+    match step:
+        case p.AllReduce():
+            return resolver.collective(step, 1)
+        case p.AllGather():
+            return resolver.collective(step, resolver.rank_count)
+        case _:
+            found: dict[str, object] | None = getattr(resolver, _NAMES[type(step)])(step)
+            return found
+
+
+def planned(program: Program) -> Iterator[Planned]:
+    """Resolve the references of a Program, step by step."""
+    resolver = _Resolver(program.rank_count)
+    resolver.buffers = [[] for _ in range(program.rank_count)]
+    resolver.made = [0] * program.rank_count
+    everyone = tuple(range(program.rank_count))
+    numbered: Numbered
+    for numbered in unrolled(program):
+        fields = _resolve(resolver, numbered.step)
+        common = {"number": numbered.number, "step": numbered.step, "ends_round": numbered.ends_round}
+        if fields is None:
+            yield Planned(**common, applies=False)  # type: ignore[arg-type]
+        else:
+            fields.setdefault("ranks", everyone)
+            yield Planned(**common, **fields)  # type: ignore[arg-type]

@@ -1,0 +1,269 @@
+"""Programs: what each rank does, as plain data.
+
+A `Program` is a sequence of steps. A *local* step is done by some ranks on their own (allocate, free, write, drop); a
+*collective* step is one that every rank takes part in, with an operand for each rank: a default and a few exceptions,
+which is what divergence looks like in practice, and which shrinks well.
+
+References are indices into what a rank has alive at that point, taken modulo how much there is. So every sub-list of
+steps is a Program again, and nothing needs repair while a failure is made smaller. Nothing in a Program is an address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, Literal, TypeVar
+
+T = TypeVar("T")
+
+MemoryKind = Literal["vmm", "plain"]
+Placement = Literal["low", "high", "reuse", "equal", "never_reuse"]
+Dropped = Literal["channels", "binding", "group"]
+
+DTYPES = (
+    "int8",
+    "uint8",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+)
+OPERATIONS = ("sum", "prod", "min", "max")
+
+
+@dataclass(frozen=True, slots=True)
+class Operand(Generic[T]):
+    """What each rank brings to a step: a default, and exceptions by rank."""
+
+    default: T
+    exceptions: Mapping[int, T] = field(default_factory=dict)
+
+    def of(self, rank: int) -> T:
+        """Give what `rank` brings."""
+        return self.exceptions.get(rank, self.default)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """A part of a live buffer.
+
+    Parameters
+    ----------
+    buffer : int
+        Index into the rank's live buffers, oldest first, modulo their number.
+    offset_bytes, size_bytes : int
+        Clipped to the buffer; size 0 means all that follows the offset.
+    """
+
+    buffer: int = 0
+    offset_bytes: int = 0
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalStep:
+    """A step that the ranks in `ranks` do on their own; None is all of them."""
+
+    ranks: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocate(LocalStep):
+    """Allocate a buffer: `vmm` by virtual memory management (rounded up to the granularity), `plain` by cuMemAlloc.
+
+    Placement: lowest or highest free address; the address of the buffer that the rank freed last (`reuse`); the same
+    address on every rank (`equal`); an address never used before (`never_reuse`).
+    """
+
+    size_bytes: int
+    kind: MemoryKind = "vmm"
+    placement: Placement = "low"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Free(LocalStep):
+    """Free a live buffer."""
+
+    buffer: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drop(LocalStep):
+    """Let go of the last reference to a collective object, without closing it first."""
+
+    what: Dropped
+    index: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connect:
+    """Every rank registers a region and gets channels to the regions of all others."""
+
+    region: Operand[Region]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Put:
+    """Every rank writes a piece of its own into each peer's region of the channels, at its own place, and signals."""
+
+    channels: int = 0
+    piece_bytes: int = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenGroup:
+    """Every rank opens a multicast group of that capacity."""
+
+    capacity_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bind:
+    """Every rank binds a whole buffer to the group; together they are one binding."""
+
+    buffer: Operand[int]
+    group: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MulticastStore:
+    """One rank stores through the multicast address of a binding: first, middle and last words."""
+
+    binding: int = 0
+    source: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MulticastReduce:
+    """Every rank reads the reduction of all ranks' bound memory through the multicast address."""
+
+    binding: int = 0
+    count: int = 4
+    dtype: str = "float32"
+    operation: str = "sum"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unbind:
+    """Every rank takes a binding out of its group."""
+
+    binding: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseGroup:
+    """Every rank closes a group."""
+
+    group: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllReduce:
+    """The reduction over all ranks of `count` elements, to every rank. Equal regions: in place."""
+
+    send: Operand[Region]
+    receive: Operand[Region]
+    count: int
+    dtype: str = "float32"
+    operation: str = "sum"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllGather:
+    """`count` elements of each rank, in the order of ranks, to every rank. No receive region: in place."""
+
+    send: Operand[Region]
+    receive: Operand[Region]
+    count: int
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeat:
+    """The steps, `times` times over."""
+
+    times: int
+    steps: tuple[Step, ...]
+
+
+CollectiveStep = (
+    Connect | Put | OpenGroup | Bind | MulticastStore | MulticastReduce | Unbind | CloseGroup | AllReduce | AllGather
+)
+SimpleStep = Allocate | Free | Drop | CollectiveStep
+Step = SimpleStep | Repeat
+
+STEP_TYPES: tuple[type, ...] = (
+    Allocate,
+    Free,
+    Drop,
+    Connect,
+    Put,
+    OpenGroup,
+    Bind,
+    MulticastStore,
+    MulticastReduce,
+    Unbind,
+    CloseGroup,
+    AllReduce,
+    AllGather,
+    Repeat,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A sequence of steps for a number of ranks.
+
+    Parameters
+    ----------
+    rank_count : int
+        Ranks, from 1.
+    steps : tuple of Step
+        What they do.
+    seed : int
+        What the data depends on, beside rank, step and position.
+    shift_bytes : Operand of int
+        How far each rank's addresses are shifted, so that equal histories give unequal addresses.
+    schedule : tuple of (decision, choice)
+        Where the run deviates from going on with the current task.
+    """
+
+    rank_count: int
+    steps: tuple[Step, ...]
+    seed: int = 0
+    shift_bytes: Operand[int] = field(default_factory=lambda: Operand(0))
+    schedule: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """A step as it is run: its number, and which round of the innermost `Repeat` it ends, if any."""
+
+    number: int
+    step: SimpleStep
+    ends_round: int | None = None
+
+
+def unrolled(program: Program) -> Iterator[Numbered]:
+    """Give the steps in order, with `Repeat` written out."""
+
+    def walk(steps: tuple[Step, ...], ends: int | None) -> Iterator[tuple[SimpleStep, int | None]]:
+        for position, step in enumerate(steps):
+            last = position == len(steps) - 1
+            if isinstance(step, Repeat):
+                for turn in range(step.times):
+                    yield from walk(step.steps, turn)
+            else:
+                yield step, (ends if last else None)
+
+    for number, (step, ends_round) in enumerate(walk(program.steps, None)):
+        yield Numbered(number, step, ends_round)
+
+
+def is_collective(step: Step) -> bool:
+    """Whether every rank has to take part."""
+    return isinstance(step, CollectiveStep)

@@ -1,0 +1,161 @@
+"""Traces: what happened, as plain data.
+
+No address, descriptor, process id, thread id or time is in a Trace: buffers are named by rank and ordinal, memory by
+allocation and offset. The same Program with the same schedule gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Status = Literal["ok", "error", "stalled", "not_reached", "skipped"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Event:
+    """What one step was on one rank.
+
+    Parameters
+    ----------
+    status : {"ok", "error", "stalled", "not_reached", "skipped"}
+        `skipped`: the rank has no part in it. `stalled`: nothing in the world could go on.
+    error, error_type : str
+        Text and kind of the error; empty without one.
+    error_code : str
+        Name of the driver's code, if the error has one: ``CUDA_ERROR_OUT_OF_MEMORY``.
+    rendezvous : int
+        Internal rendezvous that the step entered; -1: the backend does not say.
+    observed : mapping of str to value
+        What the rank saw: bytes as hexadecimal text, numbers, lists.
+    """
+
+    status: Status = "not_reached"
+    error: str = ""
+    error_type: str = ""
+    error_code: str = ""
+    rendezvous: int = -1
+    observed: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """Where a buffer lies: pieces (allocation, offset, size), and whose address it has again.
+
+    `same_base_as` is the ordinal of an earlier, freed buffer of the rank with the same base address; -1: none.
+    """
+
+    pieces: tuple[tuple[int, int, int], ...]
+    same_base_as: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A stretch of device memory that the communicator wrote: by which rank, in which step, where."""
+
+    step: int
+    rank: int
+    allocation: int
+    offset_bytes: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What was in use at the end of a round of a `Repeat`: device memory, multicast capacity, handles alive."""
+
+    step: int
+    round: int
+    memory_bytes: int
+    multicast_bytes: int
+    handles: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Trace:
+    """What a run was.
+
+    Parameters
+    ----------
+    backend, machine : str
+        What ran on what.
+    rank_count : int
+        Ranks.
+    capabilities : tuple of str
+        What the backend says that it has.
+    events : list over ranks of list over steps of Event
+        What happened.
+    placed : mapping of (rank, buffer) to Placed
+        Where the user's buffers lay.
+    written : tuple of Written, or None
+        Every write of the communicator to device memory; None: the world cannot tell.
+    usage : tuple of Usage
+        At the end of rounds.
+    closing : list over ranks of Event
+        What close was.
+    ledger : tuple of dict, or None
+        Everything alive after close; None: it could not be asked.
+    incidents : tuple of dict
+        Things that hardware tolerates, or leaves undefined, although they are wrong.
+    moments : tuple of dict
+        Who waited for whom at the stall, and at each deadline that passed.
+    granularity_bytes : int
+        Multicast granularity of the machine, minimum.
+    deviations : tuple of (decision, choice)
+        Where the schedule did not go on with the current task.
+    outside : str
+        The stack of a rank that kept the turn without coming by the driver; empty: none did.
+    """
+
+    backend: str
+    machine: str
+    rank_count: int
+    capabilities: tuple[str, ...] = ()
+    events: list[list[Event]] = field(default_factory=list)
+    placed: dict[tuple[int, int], Placed] = field(default_factory=dict)
+    written: tuple[Written, ...] | None = None
+    usage: tuple[Usage, ...] = ()
+    closing: list[Event] = field(default_factory=list)
+    ledger: tuple[dict[str, Any], ...] | None = None
+    incidents: tuple[dict[str, Any], ...] = ()
+    moments: tuple[dict[str, Any], ...] = ()
+    granularity_bytes: int = 1
+    deviations: tuple[tuple[int, int], ...] = ()
+    outside: str = ""
+
+    @property
+    def stalled(self) -> bool:
+        """Whether nothing could go on at some point."""
+        return any(moment["kind"] == "stall" for moment in self.moments)
+
+    def first_trouble(self) -> int | None:
+        """Give the number of the first step that some rank did not end well; None: all did."""
+        numbers = [
+            number
+            for events in self.events
+            for number, event in enumerate(events)
+            if event.status in ("error", "stalled", "not_reached")
+        ]
+        return min(numbers, default=None)
+
+    def to_bytes(self) -> bytes:
+        """Give a canonical form: equal Traces give equal bytes."""
+        plain = dataclasses.asdict(self)
+        plain["placed"] = [[rank, buffer, placed] for (rank, buffer), placed in sorted(plain["placed"].items())]
+        return json.dumps(plain, sort_keys=True, default=_plain).encode()
+
+    def digest(self) -> str:
+        """Give the SHA-256 of the canonical form."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"value={value!r}: a Trace holds plain data only")

@@ -1,0 +1,1 @@
+"""Worlds: where a Program runs on a backend."""

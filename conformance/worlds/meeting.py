@@ -1,0 +1,85 @@
+"""Where the ranks of one process meet: values exchanged, barriers, shared objects, all through the turnstile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from allranks import sim
+from allranks.errors import Stalled, Timeout
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Round:
+    """One exchange: who has come with what, and how many have taken it."""
+
+    values: dict[int, Any] = field(default_factory=dict)
+    taken: int = 0
+
+
+class Meeting:
+    """The meeting point of a run.
+
+    Ranks that exchange for different purposes do not meet: each purpose counts its rounds by itself, as messages with
+    tags do.
+    """
+
+    def __init__(self, rank_count: int) -> None:
+        self.rank_count = rank_count
+        self._rounds: dict[tuple[str, int], _Round] = {}
+        self._next: dict[tuple[str, int], int] = {}
+        self._keys: dict[str, int] = {}
+        self._shared: dict[Hashable, Any] = {}
+
+    def exchange(self, rank: int, value: T, what: str, timeout_s: float | None) -> list[T]:
+        """Give every rank's value in the order of ranks.
+
+        Raises
+        ------
+        Timeout, Stalled
+            If some rank does not come; the error names those.
+        """
+        number = self._next.get((what, rank), 0)
+        self._next[what, rank] = number + 1
+        meeting = self._rounds.setdefault((what, number), _Round())
+        meeting.values[rank] = value
+        key = self._keys.setdefault(what, 1 + len(self._keys))
+        if len(meeting.values) == self.rank_count:
+            sim.notify(key)
+        else:
+            self._await(meeting, key, what, number, rank, timeout_s)
+        result = [meeting.values[peer] for peer in range(self.rank_count)]
+        meeting.taken += 1
+        if meeting.taken == self.rank_count:
+            del self._rounds[what, number]
+        return result
+
+    def _await(
+        self, meeting: _Round, key: int, what: str, number: int, rank: int, timeout_s: float | None
+    ) -> None:
+        def missing() -> list[int]:
+            return [peer for peer in range(self.rank_count) if peer not in meeting.values]
+
+        result = sim.wait(
+            lambda: len(meeting.values) == self.rank_count,
+            call="exchange",
+            object=f"{what} #{number}",
+            waits_for=missing,
+            key=key,
+            timeout_s=timeout_s,
+        )
+        if result is sim.WaitResult.READY:
+            return
+        absent = tuple(missing())
+        kind = Timeout if result is sim.WaitResult.TIMEOUT else Stalled
+        raise kind(f"rank {rank}: {what} #{number}: still waiting for ranks {list(absent)}", ranks=absent, rank=rank)
+
+    def shared(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Give the object of that key; the first asker makes it."""
+        if key not in self._shared:
+            self._shared[key] = make()
+        found: T = self._shared[key]
+        return found

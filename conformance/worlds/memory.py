@@ -1,0 +1,104 @@
+"""The user's buffers on one rank: allocated, freed, read and written as a user of the communicator would."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+from allranks import sim
+from allranks.conformance.program import Allocate
+from allranks.conformance.trace import Placed
+from allranks.driver import Driver
+from allranks.errors import DriverError
+
+# Where buffers go that want the same address on every rank: one slot a step, far above everything else.
+_EQUAL_BASE = (1 << 48) + (1 << 47)
+_EQUAL_STRIDE = 1 << 38
+_EQUAL_SLOTS = 256
+
+
+@dataclass(slots=True)
+class UserBuffer:
+    """One allocation of the user."""
+
+    ordinal: int
+    address: int
+    size_bytes: int
+    mapped_bytes: int = 0  # 0: plain
+    handle: int = 0
+
+
+class UserMemory:
+    """All buffers of one rank."""
+
+    def __init__(self, driver: Driver, process: sim.Process, device: int, granularity_bytes: int) -> None:
+        self.driver = driver
+        self.process = process
+        self.device = device
+        self.granularity_bytes = granularity_bytes
+        self.live: dict[int, UserBuffer] = {}
+        self._freed: dict[int, int] = {}  # base address -> ordinal of the buffer that had it last
+        self._last_freed = 0
+
+    def _place(self, step: Allocate, number: int) -> None:
+        if step.placement == "reuse":
+            self.process.wish(self._last_freed)
+        elif step.placement == "equal":
+            self.process.wish(_EQUAL_BASE + (number % _EQUAL_SLOTS) * _EQUAL_STRIDE)
+        else:
+            self.process.place(step.placement)
+
+    def allocate(self, ordinal: int, step: Allocate, number: int) -> Placed:
+        """Allocate a buffer, and say where it lies."""
+        self._place(step, number)
+        try:
+            if step.kind == "plain":
+                buffer = UserBuffer(ordinal, self.driver.mem_alloc(step.size_bytes), step.size_bytes)
+            else:
+                buffer = self._map(ordinal, step.size_bytes)
+        finally:
+            self.process.place("low")
+            self.process.wish(0)
+        self.live[ordinal] = buffer
+        pieces = tuple(
+            (piece.allocation, piece.offset_bytes, piece.size_bytes)
+            for piece in self.process.resolve(buffer.address, buffer.size_bytes)
+        )
+        return Placed(pieces=pieces, same_base_as=self._freed.get(buffer.address, -1))
+
+    def _map(self, ordinal: int, size_bytes: int) -> UserBuffer:
+        driver = self.driver
+        mapped = -(-size_bytes // self.granularity_bytes) * self.granularity_bytes
+        handle = driver.mem_create(mapped, self.device, True)
+        with contextlib.ExitStack() as undo:
+            undo.callback(driver.mem_release, handle)
+            address = driver.mem_address_reserve(mapped)
+            undo.callback(driver.mem_address_free, address, mapped)
+            driver.mem_map(address, mapped, handle)
+            undo.callback(driver.mem_unmap, address, mapped)
+            driver.mem_set_access(address, mapped, [self.device])
+            undo.pop_all()
+        return UserBuffer(ordinal, address, size_bytes, mapped, handle)
+
+    def free(self, ordinal: int) -> None:
+        """Free a buffer."""
+        buffer = self.live.pop(ordinal)
+        self._freed[buffer.address] = ordinal
+        self._last_freed = buffer.address
+        if buffer.mapped_bytes == 0:
+            self.driver.mem_free(buffer.address)
+            return
+        self.driver.mem_unmap(buffer.address, buffer.mapped_bytes)
+        self.driver.mem_release(buffer.handle)
+        self.driver.mem_address_free(buffer.address, buffer.mapped_bytes)
+
+    def free_all(self) -> None:
+        """Free what is left; the first error is raised after all were tried."""
+        first: DriverError | None = None
+        for ordinal in list(self.live):
+            try:
+                self.free(ordinal)
+            except DriverError as error:
+                first = first or error
+        if first is not None:
+            raise first

@@ -1,0 +1,193 @@
+"""World `threads`: ranks are threads of this process that take turns on the simulated driver. Deterministic.
+
+Every Program gets a fresh node. Nothing of real time enters: a hang is known when nothing can run. The one exception is
+a backend that blocks or computes without coming by the driver; after `quiet_timeout_s` its stacks are taken, its threads
+are left behind, and the world goes on with new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final
+
+from allranks import sim
+from allranks.conformance.backend import Backend, Fault
+from allranks.conformance.plan import Planned, planned
+from allranks.conformance.program import Program
+from allranks.conformance.trace import Event, Trace, Written
+from allranks.conformance.worlds.meeting import Meeting
+from allranks.conformance.worlds.ranks import RankThreads
+from allranks.conformance.worlds.session import Context, Session
+from allranks.driver import Driver
+from allranks.errors import UsageError
+
+# Deadline of a communicator's blocking calls, in seconds of the simulated clock: it passes only when nothing can run.
+DEADLINE_S: Final = 30.0
+
+Schedule = Callable[[int, int], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How a Program is run, beside what it says itself.
+
+    Parameters
+    ----------
+    schedule : callable (decision, runnable) -> choice, optional
+        Asked instead of the Program's own list of deviations.
+    faults : tuple of Fault
+        Driver calls that fail.
+    record_writes : bool
+        Whether every write to device memory is recorded.
+    """
+
+    schedule: Schedule | None = None
+    faults: tuple[Fault, ...] = ()
+    record_writes: bool = True
+
+
+class ThreadsWorld:
+    """Runs Programs on a backend.
+
+    Parameters
+    ----------
+    backend : Backend
+        The communicator under test.
+    machine : sim.Machine
+        What it runs on; rank r has device r.
+    quiet_timeout_s : float
+        Real seconds that a rank may keep the turn without coming by the driver.
+    """
+
+    def __init__(self, backend: Backend, machine: sim.Machine, *, quiet_timeout_s: float = 20.0) -> None:
+        self.backend = backend
+        self.machine = machine
+        self.quiet_timeout_s = quiet_timeout_s
+        self.driver = Driver.load(sim.library_path())
+        self.verdict_ns = 0
+        self._threads = RankThreads()
+
+    def __enter__(self) -> ThreadsWorld:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.close()
+
+    def run(self, program: Program, options: RunOptions | None = None) -> Trace:
+        """Run a Program.
+
+        Raises
+        ------
+        allranks.errors.UsageError
+            If the Program has more ranks than the machine has devices.
+        """
+        options = options or RunOptions()
+        if program.rank_count > self.machine.device_count:
+            raise UsageError(
+                f"ranks={program.rank_count}: machine {self.machine.name} has {self.machine.device_count} devices"
+            )
+        node = sim.Node(self.machine)
+        sessions = self._sessions(program, node, options)
+        node.writes_record(options.record_writes)
+        node.run_begin(program.rank_count, options.schedule or program.schedule)
+        self._threads.start([_job(session) for session in sessions])
+        outside = ""
+        if not node.run_wait(self.quiet_timeout_s):
+            outside = self._threads.abandon()
+        trace = self._trace(program, node, sessions, options, outside)
+        self.verdict_ns = node.verdict_ns
+        if not outside:
+            node.close()
+        return trace
+
+    def _sessions(self, program: Program, node: sim.Node, options: RunOptions) -> list[Session]:
+        plan: list[Planned] = list(planned(program))
+        meeting = Meeting(program.rank_count)
+        owners: dict[int, tuple[int, int]] = {}
+        sessions = []
+        for rank in range(program.rank_count):
+            granularity = self.machine.allocation_granularity_bytes
+            shift = program.shift_bytes.of(rank) // granularity * granularity
+            process = node.create_process(rank, sim.Placement(base_offset_bytes=shift))
+            for fault in options.faults:
+                if fault.rank == rank:
+                    process.fault(fault.call, fault.k, fault.code)
+            context = Context(
+                rank=rank,
+                rank_count=program.rank_count,
+                device=rank,
+                driver=self.driver,
+                timeout_s=DEADLINE_S,
+                meeting=meeting,
+            )
+            session = Session(
+                program=program,
+                plan=plan,
+                backend=self.backend,
+                context=context,
+                node=node,
+                process=process,
+                granularity_bytes=max(granularity, self.machine.multicast_granularity_minimum_bytes),
+                owners=owners,
+            )
+            sessions.append(session)
+        return sessions
+
+    def _trace(
+        self, program: Program, node: sim.Node, sessions: list[Session], options: RunOptions, outside: str
+    ) -> Trace:
+        report = node.run_report() if not outside else {"moments": []}
+        over = not outside and not node.stalled
+        trace = Trace(
+            backend=self.backend.name,
+            machine=self.machine.name,
+            rank_count=program.rank_count,
+            capabilities=tuple(sorted(sessions[0].capabilities)),
+            events=[session.events or [Event() for _ in session.plan] for session in sessions],
+            placed={
+                (session.rank, buffer): placed for session in sessions for buffer, placed in session.placed.items()
+            },
+            usage=tuple(sessions[0].usage),
+            closing=[session.closing for session in sessions],
+            moments=tuple(report["moments"]),
+            granularity_bytes=self.machine.multicast_granularity_minimum_bytes,
+            outside=outside,
+        )
+        if outside:
+            return trace
+        if options.record_writes:
+            trace.written = tuple(_written(row) for row in node.writes())
+        if over:
+            trace.ledger = tuple(entry._asdict() for entry in node.ledger())
+        trace.incidents = tuple(node.incidents())
+        trace.deviations = tuple(node.deviations())
+        return trace
+
+
+def _job(session: Session) -> Callable[[], None]:
+    def job() -> None:
+        session.process.enter(session.rank)
+        try:
+            session.play()
+        finally:
+            sim.leave()
+
+    return job
+
+
+def _written(row: Any) -> Written:
+    return Written(
+        int(row["step"]),
+        int(row["rank"]),
+        int(row["allocation"]),
+        int(row["offset_bytes"]),
+        int(row["size_bytes"]),
+    )
