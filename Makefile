@@ -1,0 +1,120 @@
+# One command a wish; `make help` lists them. Everything lands in .venv/ and build/, nothing else is written.
+# The package is always the installed wheel: no command below imports it from the source tree.
+
+PYTHON ?= python3
+CXX ?= g++
+VENV := .venv
+BIN := $(VENV)/bin
+BUILD := build
+DONE := $(BUILD)/done
+# An existing environment with other versions is as good: make VENV=...
+PIP := $(abspath $(BIN))/python -m pip --disable-pip-version-check --quiet
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
+
+SOURCES := $(shell find csrc refimpl conformance stress -type f -not -path '*/__pycache__/*' 2>/dev/null) \
+           CMakeLists.txt pyproject.toml README.md LICENSE
+CXX_FILES := $(shell find csrc -name '*.cpp' -o -name '*.hpp' -o -name '*.h' 2>/dev/null)
+PYTHON_FOLDERS := $(wildcard csrc refimpl conformance stress tests)
+
+# What `make check` and `make test` hand on: make check ARGS="CACHE-2 --seed 7", make test ARGS="-k granularity".
+ARGS ?=
+
+.DELETE_ON_ERROR:
+.PHONY: help check test lint types sanitize format wheel stubs clean
+.DEFAULT_GOAL := help
+
+help:  ## list the commands
+	@sed -n 's/^\([a-z]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+check: $(DONE)/install  ## build, install, and run the conformance suite on the reference communicator
+	@folder=$$(mktemp -d) && cd "$$folder" && { "$(abspath $(BIN))/allranks" check $(ARGS); code=$$?; } ; \
+	find "$$folder" -type f | sed 's/^/written: /'; rmdir "$$folder" 2>/dev/null; exit $$code
+
+test: $(DONE)/install $(DONE)/test-tools  ## build, install, and run the project's own tests
+	$(BIN)/python -P -m pytest tests $(ARGS)
+
+lint: $(DONE)/develop $(BUILD)/tidy/compile_commands.json  ## ruff, clang-format and clang-tidy
+	$(BIN)/ruff check $(PYTHON_FOLDERS)
+	$(BIN)/ruff format --check $(PYTHON_FOLDERS)
+	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
+	find csrc -name '*.cpp' -print0 | xargs -0 -n 4 -P $(JOBS) $(BIN)/clang-tidy --quiet -p $(BUILD)/tidy
+
+types: $(DONE)/install $(DONE)/test-tools $(DONE)/develop  ## mypy --strict on the installed package and on the tests
+	$(BIN)/python -P -m mypy --strict -p allranks
+	$(BIN)/python -P -m mypy --strict tests
+
+sanitize: $(DONE)/test-tools  ## the tests, on C++ built with AddressSanitizer and UndefinedBehaviorSanitizer
+	@$(MAKE) --no-print-directory $(DONE)/sanitize
+	env PYTHONPATH="$(abspath $(BUILD)/sanitize/stage)" \
+	  LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+	  ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0:abort_on_error=1 \
+	  UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
+	  ALLRANKS_SANITIZED=1 $(BIN)/python -P -m pytest tests $(ARGS)
+
+format: $(DONE)/develop  ## rewrite the sources in the project's format
+	$(BIN)/ruff check --fix $(PYTHON_FOLDERS)
+	$(BIN)/ruff format $(PYTHON_FOLDERS)
+	$(BIN)/clang-format -i $(CXX_FILES)
+
+wheel: $(DONE)/wheel  ## build the wheel into build/wheel
+	@ls $(BUILD)/wheel/*.whl
+
+stubs: $(DONE)/install $(DONE)/develop  ## write the extension module's type stubs anew
+	$(BIN)/python -P csrc/bindings/make_type_stubs.py csrc/python/allranks
+
+clean:  ## remove everything that these commands made
+	rm -rf $(BUILD) $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# --- steps; a stamp file a step, so that what is up to date is not done again ---
+
+$(DONE)/venv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "allranks: error: Python 3.11 or newer is needed, but '$(PYTHON)' is $$($(PYTHON) --version 2>&1);" \
+	         "name another: make PYTHON=python3.12"; exit 2; }
+	@echo 'auto f = []<typename T>(T t) { return t; }; int main() { return f(0); }' | \
+	  $(CXX) -std=c++20 -fsyntax-only -x c++ - 2>/dev/null || \
+	  { echo "allranks: error: a C++20 compiler is needed (g++ 12 or newer), but '$(CXX)' is none;" \
+	         "on Debian and Ubuntu: apt-get install g++"; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
+	  { echo "allranks: error: no virtual environment could be made; on Debian and Ubuntu:" \
+	         "apt-get install python3-venv python3-dev"; exit 2; }
+	@mkdir -p $(DONE) && touch $@
+
+# What the build needs; cmake and ninja come from PyPI where the machine has none.
+$(DONE)/build-tools: pyproject.toml $(DONE)/venv
+	$(PIP) install $$($(BIN)/python -c 'import tomllib; \
+	  print(*(f"\"{r}\"" for r in tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"]))' | tr -d '"') \
+	  $$(command -v cmake >/dev/null || echo cmake) $$(command -v ninja >/dev/null || echo ninja)
+	@touch $@
+
+# Isolation off: one build folder stays, so that a change recompiles only what it touches.
+$(DONE)/wheel: $(DONE)/build-tools $(SOURCES)
+	@rm -rf $(BUILD)/wheel
+	PATH="$(abspath $(BIN)):$$PATH" $(PIP) wheel . --no-build-isolation --no-deps --wheel-dir $(BUILD)/wheel
+	@touch $@
+
+$(DONE)/install: $(DONE)/wheel
+	$(PIP) install $(BUILD)/wheel/*.whl
+	$(PIP) install --force-reinstall --no-deps $(BUILD)/wheel/*.whl
+	@touch $@
+
+$(DONE)/test-tools: $(DONE)/install
+	$(PIP) install "allranks[test] @ file://$$(ls $(abspath $(BUILD))/wheel/*.whl)"
+	@touch $@
+
+$(DONE)/develop: pyproject.toml $(DONE)/install
+	$(PIP) install "allranks[dev] @ file://$$(ls $(abspath $(BUILD))/wheel/*.whl)"
+	@touch $@
+
+CONFIGURE = PATH="$(abspath $(BIN)):$$PATH" cmake -S . -G Ninja -DPython_EXECUTABLE="$(abspath $(BIN))/python"
+
+# clang-tidy needs the compile commands and the generated stubs, not the objects.
+$(BUILD)/tidy/compile_commands.json: $(DONE)/build-tools CMakeLists.txt $(CXX_FILES)
+	$(CONFIGURE) -B $(BUILD)/tidy >/dev/null
+	@touch $@
+
+$(DONE)/sanitize: $(DONE)/build-tools $(SOURCES)
+	$(CONFIGURE) -B $(BUILD)/sanitize -DALLRANKS_SANITIZE=address,undefined >/dev/null
+	PATH="$(abspath $(BIN)):$$PATH" cmake --build $(BUILD)/sanitize
+	@touch $@
