@@ -1,0 +1,50 @@
+"""Checks: pure functions of a Program and its Trace.
+
+Each names the requirement that it enforces, and says how much it evaluated, how much was inconclusive (what comes after
+a stall is), and what was violated. None ever touches a backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from allranks.conformance.checks.cache import cache_1, cache_2, cache_3, cache_4
+from allranks.conformance.checks.collectives import coll_1, coll_2, coll_3
+from allranks.conformance.checks.life import life_1, life_2, life_3
+from allranks.conformance.checks.multicast import nvls_1, nvls_2, nvls_3, nvls_4, nvls_5
+from allranks.conformance.checks.outcome import Outcome, View, Violation
+from allranks.conformance.checks.rendezvous import rdv_1, rdv_2
+from allranks.conformance.program import Program
+from allranks.conformance.trace import Trace
+
+Check = Callable[[View], Outcome]
+
+CHECKS: Final[dict[str, Check]] = {
+    "RDV-1": rdv_1,
+    "RDV-2": rdv_2,
+    "CACHE-1": cache_1,
+    "CACHE-2": cache_2,
+    "CACHE-3": cache_3,
+    "CACHE-4": cache_4,
+    "NVLS-1": nvls_1,
+    "NVLS-2": nvls_2,
+    "NVLS-3": nvls_3,
+    "NVLS-4": nvls_4,
+    "NVLS-5": nvls_5,
+    "LIFE-1": life_1,
+    "LIFE-2": life_2,
+    "LIFE-3": life_3,
+    "COLL-1": coll_1,
+    "COLL-2": coll_2,
+    "COLL-3": coll_3,
+}
+
+
+def judge(program: Program, trace: Trace, requirements: tuple[str, ...] | None = None) -> dict[str, Outcome]:
+    """Apply the checks of the requirements (all by default) to a run."""
+    view = View.of(program, trace)
+    return {name: CHECKS[name](view) for name in (requirements or tuple(CHECKS))}
+
+
+__all__ = ["CHECKS", "Check", "Outcome", "View", "Violation", "judge"]

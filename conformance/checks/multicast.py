@@ -1,0 +1,208 @@
+"""NVLS: multicast."""
+
+from __future__ import annotations
+
+from allranks.conformance import data
+from allranks.conformance import program as p
+from allranks.conformance.checks.outcome import Outcome, View, Violation, difference
+from allranks.conformance.plan import Part, Planned
+from allranks.conformance.worlds.session import store_windows
+
+
+def _violation(requirement: str, rank: int, step: Planned, evidence: str) -> Violation:
+    return Violation(requirement=requirement, rank=rank, step=step.number, operation=step.operation, evidence=evidence)
+
+
+def _reach_fault(view: View, step: Planned, reached: list[list[int]]) -> str | None:
+    """Find what is wrong with where a binding's address leads: each rank's own buffer, from its start, whole."""
+    size = min(part.size_bytes for part in step.parts if part is not None)
+    for rank, part in enumerate(step.parts):
+        assert part is not None
+        covered = 0
+        for start, length, owner, buffer, offset in sorted(reached):
+            if owner == rank and start == covered:
+                if (buffer, offset) != (part.buffer, part.offset_bytes + start):
+                    return f"byte {start} leads to rank {rank}'s buffer {buffer} at {offset}, not to buffer {part.buffer}"
+                covered += length
+        if covered < size:
+            return f"from byte {covered} on rank {rank}'s buffer {part.buffer} is not reached"
+    return None
+
+
+def nvls_1(view: View) -> Outcome:
+    """The multicast address of a buffer reaches that buffer on every rank and nothing else.
+
+    Every byte by the simulated driver's translation, the first, middle and last words by stores. Does not verify: data
+    at every word of large buffers.
+    """
+    outcome = Outcome()
+    for step, events in view.collective(p.Bind):
+        if not view.all_ok(events):
+            outcome.inconclusive += 1
+            continue
+        outcome.evaluated += 1
+        for rank, event in enumerate(events):
+            fault = _reach_fault(view, step, event.observed["reached"])
+            if fault is not None:
+                outcome.violations.append(_violation("NVLS-1", rank, step, fault))
+                break
+    for step, events in view.collective(p.MulticastStore):
+        if not view.all_ok(events):
+            outcome.inconclusive += 1
+            continue
+        outcome.evaluated += 1
+        fault_at = _store_fault(view, step)
+        if fault_at is not None:
+            outcome.violations.append(_violation("NVLS-1", fault_at[0], step, fault_at[1]))
+    return outcome
+
+
+def _store_fault(view: View, step: Planned) -> tuple[int, str] | None:
+    windows = store_windows(min(part.size_bytes for part in step.receive))
+    wanted = b"".join(
+        data.random_bytes(view.program.seed, offset % 8191, step.number, size) for offset, size in windows
+    )
+    for rank, event in enumerate(view.events(step)):
+        if event.observed["windows"] != wanted:
+            part = step.receive[rank]
+            return rank, f"buffer {part.buffer}, {windows}: {difference(event.observed['windows'], wanted)}"
+    allowed = [(rank, Part(part.buffer, o, s)) for rank, part in enumerate(step.receive) for o, s in windows]
+    stray = view.stray_write(step, allowed)
+    return (stray[1], stray[2]) if stray is not None else None
+
+
+def nvls_2(view: View) -> Outcome:
+    """A binding has the same offset on every rank, or every rank gets an error."""
+    outcome = Outcome()
+    for step, events in view.collective(p.Bind):
+        statuses = {event.status for event in events}
+        if "stalled" in statuses or "not_reached" in statuses or statuses == {"skipped"}:
+            outcome.inconclusive += 1
+            continue
+        outcome.evaluated += 1
+        if len(statuses) > 1:
+            odd = next(rank for rank in view.ranks if events[rank].status != "ok")
+            outcome.violations.append(
+                _violation("NVLS-2", odd, step, f"bound on some ranks only; rank {odd}: {events[odd].error}")
+            )
+        offsets = [event.observed.get("offset_bytes") for event in events]
+        if len(set(offsets)) > 1:
+            outcome.violations.append(_violation("NVLS-2", 0, step, f"offsets by rank: {offsets}"))
+    return outcome
+
+
+def _live_bindings(view: View, before: Planned) -> dict[int, tuple[Planned, int]]:
+    """Give the bindings of the group alive when a bind happens: target -> (bind step, offset)."""
+    live: dict[int, tuple[Planned, int]] = {}
+    for step in view.plan[: before.number]:
+        if not step.applies:
+            continue
+        event = view.events(step)[0]
+        if isinstance(step.step, p.Bind) and step.group == before.group and event.status == "ok":
+            live[step.target] = (step, event.observed["offset_bytes"])
+        elif isinstance(step.step, p.Unbind):
+            live.pop(step.target, None)
+        elif isinstance(step.step, p.Drop) and step.step.what == "binding":
+            live.pop(step.target, None)
+    return live
+
+
+def _bound_bytes(view: View, step: Planned) -> int:
+    unit = view.trace.granularity_bytes
+    return max(-(-part.size_bytes // unit) * unit for part in step.parts if part is not None)
+
+
+def nvls_3(view: View) -> Outcome:
+    """Offsets are multiples of the granularity, and bindings do not overlap. The last bytes are NVLS-1's to see."""
+    outcome = Outcome()
+    for step, events in view.collective(p.Bind):
+        if not view.all_ok(events):
+            outcome.inconclusive += 1
+            continue
+        outcome.evaluated += 1
+        offset = events[0].observed["offset_bytes"]
+        if offset % view.trace.granularity_bytes != 0:
+            outcome.violations.append(
+                _violation("NVLS-3", 0, step, f"offset {offset} is no multiple of {view.trace.granularity_bytes}")
+            )
+        end = offset + _bound_bytes(view, step)
+        for other, start in _live_bindings(view, step).values():
+            if start < end and offset < start + _bound_bytes(view, other):
+                outcome.violations.append(
+                    _violation("NVLS-3", 0, step, f"offset {offset} overlaps the binding of step {other.number} at {start}")
+                )
+    return outcome
+
+
+def nvls_4(view: View) -> Outcome:
+    """An unbound range is unreachable, and free for the next binding.
+
+    Does not verify: which of several free ranges is taken.
+    """
+    outcome = Outcome()
+    for step, events in view.collective(p.Unbind):
+        if not view.all_ok(events):
+            outcome.inconclusive += 1
+            continue
+        outcome.evaluated += 1
+        for rank, event in enumerate(events):
+            still = [piece for piece in event.observed["reached"] if piece[2] >= 0]
+            if still:
+                evidence = f"after unbind the address still reaches rank {still[0][2]}'s buffer {still[0][3]}"
+                outcome.violations.append(_violation("NVLS-4", rank, step, evidence))
+                break
+    for step, events in view.collective(p.Bind):
+        if _unbinds_before(view, step) and _must_fit(view, step):
+            outcome.evaluated += 1
+            if any(event.status == "error" for event in events):
+                rank = next(rank for rank in view.ranks if events[rank].status == "error")
+                evidence = f"an empty group refuses a buffer that it held before: {events[rank].error}"
+                outcome.violations.append(_violation("NVLS-4", rank, step, evidence))
+    return outcome
+
+
+def _unbinds_before(view: View, step: Planned) -> bool:
+    return any(s.applies and isinstance(s.step, p.Unbind) and s.group == step.group for s in view.plan[: step.number])
+
+
+def _capacity(view: View, step: Planned) -> int | None:
+    for opened in view.plan[: step.number]:
+        if opened.applies and isinstance(opened.step, p.OpenGroup) and opened.target == step.group:
+            capacity: int | None = view.events(opened)[0].observed.get("capacity_bytes")
+            return capacity
+    return None
+
+
+def _must_fit(view: View, step: Planned) -> bool:
+    """Whether a bind has no reason to fail: the group is empty, and large enough."""
+    capacity = _capacity(view, step)
+    return capacity is not None and not _live_bindings(view, step) and _bound_bytes(view, step) <= capacity
+
+
+def nvls_5(view: View) -> Outcome:
+    """No room is an error on every rank, and room is none; what was bound before still works (NVLS-1 sees that).
+
+    Does not verify: refusals that fragmentation explains.
+    """
+    outcome = Outcome()
+    for step, events in view.collective(p.Bind):
+        capacity = _capacity(view, step)
+        statuses = {event.status for event in events}
+        if capacity is None or not statuses <= {"ok", "error"}:
+            outcome.inconclusive += 1
+            continue
+        taken = sum(_bound_bytes(view, other) for other, _ in _live_bindings(view, step).values())
+        if taken + _bound_bytes(view, step) > capacity:
+            outcome.evaluated += 1
+            if "ok" in statuses:
+                rank = next(rank for rank in view.ranks if events[rank].status == "ok")
+                evidence = f"{taken} of {capacity} bytes are taken, and yet {_bound_bytes(view, step)} more were bound"
+                outcome.violations.append(_violation("NVLS-5", rank, step, evidence))
+        elif _must_fit(view, step) and not _unbinds_before(view, step):
+            outcome.evaluated += 1
+            if "error" in statuses:
+                rank = next(rank for rank in view.ranks if events[rank].status == "error")
+                outcome.violations.append(
+                    _violation("NVLS-5", rank, step, f"an empty group refuses what fits: {events[rank].error}")
+                )
+    return outcome

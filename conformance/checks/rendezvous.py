@@ -1,0 +1,88 @@
+"""RDV: all ranks, or none."""
+
+from __future__ import annotations
+
+from allranks.conformance import program as p
+from allranks.conformance.checks.outcome import Outcome, View, Violation
+from allranks.conformance.plan import Planned
+from allranks.conformance.trace import Event
+
+_OUT_OF_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"
+
+
+def _no_room_expected(view: View, step: Planned) -> bool:
+    """A bind may be refused for want of room; NVLS-5 judges that."""
+    return isinstance(step.step, p.Bind) and all(event.status != "stalled" for event in view.events(step))
+
+
+def _describe(event: Event) -> str:
+    return {"stalled": "waits for ever", "not_reached": "was never reached"}.get(event.status, event.error)
+
+
+def rdv_1(view: View) -> Outcome:
+    """A collective step succeeds on every rank.
+
+    Does not verify: steps after the first that went wrong; refusals for want of room (NVLS-5) and of memory in loops
+    (LIFE-2).
+    """
+    outcome = Outcome()
+    for step in view.plan:
+        if not (step.applies and step.collective):
+            continue
+        events = view.events(step)
+        if view.all_ok(events):
+            outcome.evaluated += 1
+            continue
+        bad = [rank for rank in view.ranks if events[rank].status in ("error", "stalled")]
+        if not bad or _no_room_expected(view, step) or any(events[r].error_code == _OUT_OF_MEMORY for r in bad):
+            outcome.inconclusive += 1
+            if view.trace.stalled:
+                break
+            continue
+        outcome.evaluated += 1
+        went_on = [rank for rank in view.ranks if events[rank].status == "ok"]
+        evidence = f"rank {bad[0]}: {_describe(events[bad[0]])}"
+        if went_on:
+            evidence += f"; ranks {went_on} have gone on"
+        outcome.violations.append(
+            Violation(requirement="RDV-1", rank=bad[0], step=step.number, operation=step.operation, evidence=evidence)
+        )
+        break
+    if view.trace.outside:
+        outcome.violations.append(
+            Violation(
+                requirement="RDV-1",
+                rank=-1,
+                step=-1,
+                operation="run",
+                evidence=f"a rank kept its turn without coming by the driver:\n{view.trace.outside}",
+            )
+        )
+    return outcome
+
+
+def rdv_2(view: View) -> Outcome:
+    """Whether a step enters an internal rendezvous is the same on every rank.
+
+    Does not verify: backends that do not count their rendezvous; which rendezvous it was.
+    """
+    outcome = Outcome()
+    for step in view.plan:
+        if not (step.applies and step.collective):
+            continue
+        events = view.events(step)
+        counts = [event.rendezvous for event in events]
+        if any(event.status == "not_reached" for event in events) or min(counts) < 0:
+            outcome.inconclusive += 1
+            continue
+        outcome.evaluated += 1
+        if len(set(counts)) > 1:
+            usual = max(set(counts), key=counts.count)
+            odd = [rank for rank in view.ranks if counts[rank] != usual]
+            evidence = f"ranks {odd} entered {counts[odd[0]]} internal rendezvous, the others {usual}"
+            outcome.violations.append(
+                Violation(requirement="RDV-2", rank=odd[0], step=step.number, operation=step.operation, evidence=evidence)
+            )
+        if not view.all_ok(events):
+            break
+    return outcome

@@ -1,0 +1,211 @@
+"""Strategies: Programs for Hypothesis to draw.
+
+Length is drawn first, then steps, each from the family's table of kinds. Every draw is an index into a small table, so
+that a seed gives the same Programs everywhere. Tables are weighted towards what divides ranks: buffers that one rank
+alone frees, moves, or addresses differently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+from allranks.conformance import program as p
+from allranks.conformance.program import Operand, Region, Step
+
+MIB: Final = 1 << 20
+
+# Around the granularity, odd ones, and small ones.
+SIZES: Final = (4096, 100_003, 2 * MIB, 2 * MIB - 4, 2 * MIB + 4, 3_000_001, 4 * MIB, 64, 5 * MIB + 12)
+OFFSETS: Final = (0, 64, 256, 4096, 1000, 2 * MIB - 64, 12)
+COUNTS: Final = (1, 0, 7, 64, 33, 1000, 257, 4096)
+CAPACITIES: Final = (16 * MIB, 4 * MIB, 8 * MIB, 32 * MIB)
+SHIFTS: Final = (0, 1 << 30, 1 << 33, 3 << 31)
+PLACEMENTS: Final = ("low", "reuse", "high", "equal", "never_reuse")
+REDUCIBLE: Final = (("float32", "sum"), ("int32", "sum"), ("bfloat16", "sum"), ("int32", "max"), ("float16", "min"))
+
+
+@dataclass(slots=True)
+class _Drawer:
+    """Draws steps for a number of ranks, and knows roughly what is alive."""
+
+    draw: DrawFn
+    rank_count: int
+    buffers: int = 1
+    made: list[str] = field(default_factory=list)
+
+    def index(self, below: int, label: str) -> int:
+        return self.draw(st.integers(0, below - 1), label=label) if below > 1 else 0
+
+    def pick(self, table: Sequence[Any], label: str) -> Any:
+        return table[self.index(len(table), label)]
+
+    def rank(self) -> int:
+        return self.index(self.rank_count, "rank")
+
+    def diverging(self, default: Any, other: Callable[[], Any]) -> Operand[Any]:
+        """A default; in two of three cases one rank, or two, bring something else."""
+        exceptions = {self.rank(): other() for _ in range(self.index(3, "exceptions"))}
+        return Operand(default, exceptions)
+
+    def who(self) -> tuple[int, ...] | None:
+        """Everyone, or one rank alone; as often the one as the other."""
+        return (self.rank(),) if self.index(2, "alone") else None
+
+    def region(self) -> Region:
+        return Region(buffer=self.index(4, "buffer"), offset_bytes=self.pick(OFFSETS, "offset"))
+
+    # --- one method a kind of step ---
+
+    def allocate(self) -> Step:
+        return p.Allocate(
+            ranks=self.who(), size_bytes=self.pick(SIZES, "size"), placement=self.pick(PLACEMENTS, "placement")
+        )
+
+    def move(self) -> Step:
+        """One rank, or all, give a buffer back and get one of the same or another size at the same or another place."""
+        who = self.who()
+        return p.Repeat(
+            times=1,
+            steps=(
+                p.Free(ranks=who, buffer=self.index(3, "buffer")),
+                p.Allocate(
+                    ranks=who, size_bytes=self.pick(SIZES, "size"), placement=self.pick(PLACEMENTS[:3], "placement")
+                ),
+            ),
+        )
+
+    def free(self) -> Step:
+        return p.Free(ranks=self.who(), buffer=self.index(4, "buffer"))
+
+    def connect(self) -> Step:
+        default = Region(buffer=self.index(3, "buffer"), offset_bytes=self.pick(OFFSETS[:4], "offset"))
+        return p.Connect(region=self.diverging(default, self.region))
+
+    def put(self) -> Step:
+        return p.Put(channels=self.index(3, "channels"), piece_bytes=self.pick((64, 1, 13, 256), "piece"))
+
+    def open_group(self) -> Step:
+        return p.OpenGroup(capacity_bytes=self.pick(CAPACITIES, "capacity"))
+
+    def bind(self) -> Step:
+        return p.Bind(
+            group=self.index(2, "group"),
+            buffer=self.diverging(self.index(4, "buffer"), lambda: self.index(4, "buffer")),
+        )
+
+    def multicast_store(self) -> Step:
+        return p.MulticastStore(binding=self.index(4, "binding"), source=self.rank())
+
+    def multicast_reduce(self) -> Step:
+        dtype, operation = self.pick(REDUCIBLE, "type")
+        return p.MulticastReduce(
+            binding=self.index(4, "binding"), count=self.pick((4, 1, 32, 64), "count"), dtype=dtype, operation=operation
+        )
+
+    def unbind(self) -> Step:
+        return p.Unbind(binding=self.index(4, "binding"))
+
+    def close_group(self) -> Step:
+        return p.CloseGroup(group=self.index(2, "group"))
+
+    def drop(self) -> Step:
+        return p.Drop(ranks=self.who(), what=self.pick(("channels", "binding", "group"), "what"), index=self.index(3, "index"))
+
+    def all_reduce(self) -> Step:
+        return p.AllReduce(
+            send=self.diverging(self.region(), self.region),
+            receive=self.diverging(self.region(), self.region),
+            count=self.pick(COUNTS, "count"),
+            dtype=self.pick(p.DTYPES, "dtype"),
+            operation=self.pick(p.OPERATIONS, "operation"),
+        )
+
+    def all_gather(self) -> Step:
+        return p.AllGather(
+            send=self.diverging(self.region(), self.region),
+            receive=self.diverging(self.region(), self.region),
+            count=self.pick(COUNTS[:-1], "count"),
+            dtype=self.pick(p.DTYPES, "dtype"),
+        )
+
+    def loop(self) -> Step:
+        """A whole life of a group, several times over."""
+        orders = (
+            (p.Unbind(), p.CloseGroup(), p.Free()),
+            (p.Free(), p.Unbind(), p.CloseGroup()),
+            (p.CloseGroup(), p.Free(), p.Drop(what="binding")),
+            (p.Drop(what="binding"), p.CloseGroup(), p.Free()),
+        )
+        body = (
+            p.Allocate(size_bytes=self.pick(SIZES, "size"), placement=self.pick(PLACEMENTS, "placement")),
+            p.OpenGroup(capacity_bytes=self.pick(CAPACITIES[2:], "capacity")),
+            p.Bind(buffer=Operand(0)),
+            *self.pick(orders, "order"),
+        )
+        return p.Repeat(times=3, steps=body)
+
+    def connect_loop(self) -> Step:
+        """A buffer that comes and goes, connected each time, at the same place or not."""
+        body = (
+            p.Allocate(size_bytes=self.pick(SIZES, "size"), placement=self.pick(PLACEMENTS, "placement")),
+            p.Connect(region=Operand(Region(buffer=0))),
+            p.Put(),
+            p.Drop(what="channels"),
+            p.Free(),
+        )
+        return p.Repeat(times=3, steps=body)
+
+
+# What each family is made of; a kind that is listed twice comes twice as often.
+TABLES: Final[dict[str, tuple[str, ...]]] = {
+    "RDV": ("connect", "connect", "move", "allocate", "put", "all_reduce", "all_gather", "free"),
+    "CACHE": ("put", "connect", "connect", "move", "put", "allocate", "free", "connect_loop"),
+    "NVLS": ("bind", "bind", "open_group", "multicast_store", "multicast_reduce", "unbind", "allocate", "close_group"),
+    "LIFE": ("loop", "drop", "bind", "connect", "open_group", "free", "allocate", "connect_loop"),
+    "COLL": ("all_reduce", "all_gather", "all_reduce", "all_gather", "move", "connect"),
+}
+
+# What a Program of the family starts with, so that its steps have something to refer to.
+_STARTS: Final[dict[str, tuple[Step, ...]]] = {
+    "RDV": (p.Allocate(size_bytes=2 * MIB), p.Connect(region=Operand(Region()))),
+    "CACHE": (p.Allocate(size_bytes=2 * MIB), p.Connect(region=Operand(Region()))),
+    "NVLS": (p.Allocate(size_bytes=3_000_001), p.OpenGroup(capacity_bytes=16 * MIB)),
+    "LIFE": (),
+    "COLL": (p.Allocate(size_bytes=2 * MIB), p.Allocate(size_bytes=5 * MIB + 12)),
+}
+
+
+def programs(family: str, *, max_ranks: int, min_steps: int = 3, max_steps: int = 14) -> SearchStrategy[p.Program]:
+    """Programs of a family.
+
+    Parameters
+    ----------
+    family : str
+        One of the keys of `TABLES`.
+    max_ranks : int
+        Ranks at most; two are drawn most often, since one more rank rarely shows more.
+    min_steps, max_steps : int
+        Steps beside those that the family starts with.
+    """
+    counts = [2, *range(3, max_ranks + 1), 1] if max_ranks > 1 else [1]
+
+    @st.composite
+    def drawn(draw: DrawFn) -> p.Program:
+        drawer = _Drawer(draw, draw(st.sampled_from(counts), label="ranks"))
+        length = draw(st.integers(min_steps, max_steps), label="length")
+        table = TABLES[family]
+        steps = [getattr(drawer, drawer.pick(table, "kind"))() for _ in range(length)]
+        shift = drawer.diverging(0, lambda: drawer.pick(SHIFTS, "shift"))
+        return p.Program(
+            rank_count=drawer.rank_count,
+            steps=(*_STARTS[family], *steps),
+            seed=drawer.index(100, "seed"),
+            shift_bytes=shift,
+        )
+
+    return drawn()
