@@ -1,0 +1,1 @@
+"""Subcommands of ``allranks`` that conformance brings."""

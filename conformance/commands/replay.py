@@ -1,0 +1,63 @@
+"""``allranks replay``: run one case on a backend and say what it shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from allranks.conformance import report
+from allranks.conformance.backend import load_backend
+from allranks.conformance.casefile import Case, load
+from allranks.conformance.cases import shipped
+from allranks.conformance.checks import CHECKS
+from allranks.conformance.commands.options import Parser, machine_for
+from allranks.conformance.engine import Engine
+from allranks.errors import UsageError
+
+
+def find_case(name: str) -> Case:
+    """Give a case by the name of a file, or of a shipped case.
+
+    Raises
+    ------
+    allranks.errors.UsageError
+        If there is neither.
+    """
+    path = Path(name)
+    if path.exists():
+        return load(path)
+    cases = shipped()
+    if name in cases:
+        return cases[name]
+    raise UsageError(f"case={name!r}: neither a file nor a shipped case (allranks cases lists these)")
+
+
+def run(argv: list[str]) -> int:
+    """Run one case on a backend and say what it shows."""
+    parser = Parser(prog="allranks replay", description="Run one case on a backend and say what it shows.")
+    parser.add_argument("case", metavar="CASE", help="a case file, or the name of a shipped case")
+    parser.add_argument("--backend", default="refimpl", metavar="NAME|MODULE:CLASS", help="the communicator under test")
+    parser.add_argument("--machine", metavar="M", help="instead of the case's own simulated machine")
+    arguments = parser.parse_args(argv)
+    case = find_case(arguments.case)
+    backend = load_backend(arguments.backend)
+    count = case.program.rank_count
+    machine = machine_for(arguments.machine or case.machine or "h100", count)
+    engine = Engine(backend, machine, tuple(CHECKS), seed=case.program.seed, max_ranks=count)
+    try:
+        engine.run_case(arguments.case, case)
+    finally:
+        engine.close()
+    console = Console()
+    again = f"allranks replay {arguments.case} --backend {arguments.backend}"
+    for finding in engine.result.findings.values():
+        report.print_finding(console, finding, again)
+    if case.title:
+        console.print(f"{case.title}", markup=False)
+    broken = ", ".join(engine.result.findings) or "nothing"
+    looked = sum(tally.evaluated for tally in engine.result.tallies.values())
+    console.print(f"{broken} broken on {backend.name}; {looked} things evaluated.", markup=False, highlight=False)
+    if engine.result.findings:
+        return 1
+    return 0 if looked else 3

@@ -1,0 +1,134 @@
+"""A failure as a short story: what is broken, who waits for whom and where the others are, and how to see it again."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from allranks.conformance import program as p
+from allranks.conformance.checks.outcome import Violation
+from allranks.conformance.plan import Part, Planned, planned
+from allranks.conformance.program import Program
+from allranks.conformance.trace import Trace
+from allranks.conformance.worlds.session import CLOSING, OPENING
+
+MOST_LINES: Final = 15
+
+
+def _place(step: int, operation: str) -> str:
+    if step == OPENING:
+        return "opening"
+    if step == CLOSING:
+        return "closing"
+    return f"step {step}, {operation}" if operation else "at the start"
+
+
+def _ranks(ranks: list[int]) -> str:
+    if len(ranks) > 6:
+        return f"{len(ranks)} ranks ({ranks[0]} to {ranks[-1]})"
+    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
+
+
+def _waits(moment: dict[str, Any]) -> list[str]:
+    """One line for all that wait in the same call, on the same object, for the same ranks, at the same step."""
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for wait in moment["waits"]:
+        key = (wait["call"], wait["object"], tuple(wait["waits_for"]), wait["step"], wait["operation"])
+        groups.setdefault(key, []).append(wait["rank"])
+    lines = []
+    for (call, thing, waits_for, step, operation), ranks in groups.items():
+        known = [rank for rank in ranks if rank >= 0]
+        who = _ranks(known) if known else "a stream"
+        target = f" for {_ranks(list(waits_for))}" if waits_for else ""
+        lines.append(f"  {who} waits in {call}, on {thing},{target} ({_place(step, operation)})".replace(",  (", " ("))
+    others: dict[tuple[Any, ...], list[int]] = {}
+    for other in moment["others"]:
+        others.setdefault((other["state"], other["step"], other["operation"]), []).append(other["rank"])
+    for (state, step, operation), ranks in others.items():
+        lines.append(f"  {_ranks(ranks)} {'has ended' if state == 'left' else 'could run'} ({_place(step, operation)})")
+    return lines
+
+
+def tell(program: Program, trace: Trace, violation: Violation, replay: str = "") -> list[str]:
+    """Tell the story of a violation in at most `MOST_LINES` lines.
+
+    Parameters
+    ----------
+    program, trace
+        The run that shows it.
+    violation : Violation
+        What is broken.
+    replay : str
+        The command that shows it again.
+    """
+    where = f"step {violation.step} ({violation.operation})" if violation.step >= 0 else violation.operation
+    steps = sum(1 for _ in p.unrolled(program))
+    lines = [
+        f"{violation.requirement} is broken in {where}: {trace.backend}, {program.rank_count} ranks, {steps} steps.",
+        f"  {violation.evidence}",
+    ]
+    if trace.moments:
+        moment = trace.moments[0]
+        what = "Nothing can go on:" if moment["kind"] == "stall" else "Nothing could go on but the deadline:"
+        lines += [what, *_waits(moment)]
+    tail = [f"Again: {replay}"] if replay else []
+    room = MOST_LINES - len(tail)
+    if len(lines) > room:
+        lines = [*lines[: room - 1], f"  and {len(lines) - room + 1} more lines"]
+    return [*lines, *tail]
+
+
+def _size(count: int) -> str:
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if count >= unit and count % unit == 0:
+            return f"{count // unit} {name}"
+    return f"{count} B"
+
+
+def _part(part: Part) -> str:
+    offset = f"+{part.offset_bytes}" if part.offset_bytes else ""
+    return f"buffer {part.buffer}{offset}"
+
+
+def _cell(step: Planned, rank: int) -> str:
+    """What a rank does in a step, in a few words."""
+    if not step.applies or rank not in step.ranks:
+        return ""
+    part = step.parts[rank] if step.parts else None
+    match step.step:
+        case p.Allocate(size_bytes=size, placement=placement):
+            assert part is not None
+            return f"buffer {part.buffer}: {_size(size)}" + (f", {placement}" if placement != "low" else "")
+        case p.OpenGroup(capacity_bytes=capacity):
+            return f"group {step.target}: {_size(capacity)}"
+        case p.Bind():
+            assert part is not None
+            return f"{_part(part)} as binding {step.target}"
+        case p.AllReduce() | p.AllGather():
+            assert part is not None
+            return f"{step.count} of {_part(part)} to {_part(step.receive[rank])}"
+        case p.Put():
+            return f"{step.count} B to each"
+        case p.MulticastStore(source=source):
+            return f"stores to {step.target}" if source % len(step.ranks) == rank else "takes part"
+        case p.MulticastReduce():
+            return f"{step.count} of binding {step.target}"
+        case _:
+            return _part(part) if part is not None else f"object {step.target}"
+
+
+def lanes(program: Program, trace: Trace, *, most_ranks: int = 4, most_steps: int = 24) -> list[str]:
+    """Draw a Program as one lane a rank; a mark says how the step ended there (x: error, ~: waits for ever)."""
+    ranks = range(min(program.rank_count, most_ranks))
+    marks = {"error": " x", "stalled": " ~", "not_reached": " ."}
+    rows = [["step", *(f"rank {rank}" for rank in ranks)]]
+    plan = [step for step in planned(program) if step.applies]
+    for step in plan[:most_steps]:
+        cells = [_cell(step, rank) + marks.get(trace.events[rank][step.number].status, "") for rank in ranks]
+        rows.append([f"{step.number} {step.operation}", *cells])
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    if len(plan) > most_steps:
+        lines.append(f"... and {len(plan) - most_steps} more steps")
+    if program.rank_count > most_ranks:
+        lines.append(f"... and {program.rank_count - most_ranks} more ranks")
+    return lines
