@@ -220,14 +220,16 @@ class PlainCommunicator:
         handle = driver.mem_retain(address)
         descriptor = driver.mem_export(handle)
         driver.mem_release(handle)
-        offered = context.exchange((descriptor, address - base, mapped_bytes), "connect")
         remote: dict[int, tuple[Mapped, int]] = {}
-        for peer, (other, offset, size) in enumerate(offered):
-            if peer != context.rank:
-                imported = driver.mem_import(other)
-                remote[peer] = (Mapped.of(driver, imported, size, context.device), offset)
-        context.exchange(None, "connected")
-        os.close(descriptor)
+        try:
+            offered = context.exchange((descriptor, address - base, mapped_bytes), "connect")
+            for peer, (other, offset, size) in enumerate(offered):
+                if peer != context.rank:
+                    imported = driver.mem_import(other)
+                    remote[peer] = (Mapped.of(driver, imported, size, context.device), offset)
+            context.exchange(None, "connected")
+        finally:
+            os.close(descriptor)
         channels = PlainChannels(self, remote, self.made)
         self.made += 1
         self.channels.append(channels)

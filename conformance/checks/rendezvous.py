@@ -15,6 +15,10 @@ def _no_room_expected(view: View, step: Planned) -> bool:
     return isinstance(step.step, p.Bind) and all(event.status != "stalled" for event in view.events(step))
 
 
+def _out_of_memory(event: Event) -> bool:
+    return _OUT_OF_MEMORY in (event.error_code or event.error)
+
+
 def _describe(event: Event) -> str:
     return {"stalled": "waits for ever", "not_reached": "was never reached"}.get(event.status, event.error)
 
@@ -34,7 +38,7 @@ def rdv_1(view: View) -> Outcome:
             outcome.evaluated += 1
             continue
         bad = [rank for rank in view.ranks if events[rank].status in ("error", "stalled")]
-        if not bad or _no_room_expected(view, step) or any(events[r].error_code == _OUT_OF_MEMORY for r in bad):
+        if not bad or _no_room_expected(view, step) or any(_out_of_memory(events[r]) for r in bad):
             outcome.inconclusive += 1
             if view.trace.stalled:
                 break

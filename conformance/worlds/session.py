@@ -275,7 +275,9 @@ class Session:
         # What it reaches is told apart by owner, so every rank's buffers have to be known: they are, once all are here.
         self._meet(planned.number, "end")
         smallest = min(other.size_bytes for other in planned.parts if other is not None)
-        return {"offset_bytes": binding.offset_bytes, "reached": self._reached(binding.address, smallest)}
+        reached = self._reached(binding.address, smallest)
+        self._meet(planned.number, "look")
+        return {"offset_bytes": binding.offset_bytes, "reached": reached}
 
     def _multicast_store(self, planned: Planned) -> dict[str, Any]:
         step, binding = planned.step, self.objects[planned.target]
@@ -309,7 +311,9 @@ class Session:
         address, size = binding.address, min(part.size_bytes for part in planned.parts if part is not None)
         binding.unbind()
         self._meet(planned.number, "end")
-        return {"reached": self._reached(address, size)}
+        reached = self._reached(address, size)
+        self._meet(planned.number, "look")
+        return {"reached": reached}
 
     def _close_group(self, planned: Planned) -> None:
         group: Any = self.objects.pop(planned.target)
