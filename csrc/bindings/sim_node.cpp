@@ -118,8 +118,6 @@ Process::Process(std::shared_ptr<Node> node, int rank, int rule, std::uint64_t b
   if (process_ == nullptr) throw py::value_error(sim_library().LastError());
 }
 
-Process::~Process() { close(); }
-
 void Process::close() {
   if (process_ == nullptr) return;
   // A closed node has ended its processes already.

@@ -50,10 +50,10 @@ class Node : public std::enable_shared_from_this<Node> {
   py::object choose_;
 };
 
+// Ends when it is closed, or with its node: not when Python drops its last reference, for a thread may be bound to it.
 class Process {
  public:
   Process(std::shared_ptr<Node> node, int rank, int rule, std::uint64_t base_offset_bytes);
-  ~Process();
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 

@@ -80,7 +80,7 @@ bool machine_named(const std::string& name, int devices, simcuMachine& machine) 
     return true;
   }
   if (name == "h200") {
-    machine.memory_bytes = 150110011392ull;  // measured: 143,155.9 MiB
+    machine.memory_bytes = 150109880320ull;  // measured: 143,155.9 MiB (143155.9375 fits)
     machine.multicast_capacity_bytes = 288 * kGiB;
     return true;
   }

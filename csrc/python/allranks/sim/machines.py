@@ -95,7 +95,7 @@ MACHINES: Final[dict[str, Machine]] = {
         # Objects of 1 GiB that are never released run out at round 125 (microsoft/mscclpp#759: after about 120).
         Machine(name="h100", memory_bytes=81559 * MIB, multicast_capacity_bytes=124 * GIB),
         # Holds one object as large as a whole device's memory.
-        Machine(name="h200", memory_bytes=150_110_011_392, multicast_capacity_bytes=288 * GIB),
+        Machine(name="h200", memory_bytes=150_109_880_320, multicast_capacity_bytes=288 * GIB),
         Machine(
             name="h100-512m",
             memory_bytes=81559 * MIB,

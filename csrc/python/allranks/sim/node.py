@@ -127,7 +127,10 @@ _sim.load(str(library_path()))
 
 
 class Process:
-    """A virtual process: one rank's side of the simulated driver. Made by `Node.create_process`."""
+    """A virtual process: one rank's side of the simulated driver. Made by `Node.create_process`.
+
+    It ends at `close`, or with its node; dropping the object does not end it.
+    """
 
     __slots__ = ("_native",)
 
