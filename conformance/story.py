@@ -12,6 +12,7 @@ from allranks.conformance.trace import Trace
 from allranks.conformance.worlds.session import CLOSING, OPENING
 
 MOST_LINES: Final = 15
+_STATES: Final = {"left": "ended", "runnable": "could run"}
 
 
 def _place(step: int, operation: str) -> str:
@@ -39,12 +40,13 @@ def _waits(moment: dict[str, Any]) -> list[str]:
         known = [rank for rank in ranks if rank >= 0]
         who = _ranks(known) if known else "a stream"
         target = f" for {_ranks(list(waits_for))}" if waits_for else ""
-        lines.append(f"  {who} waits in {call}, on {thing},{target} ({_place(step, operation)})".replace(",  (", " ("))
+        verb = "wait" if len(known) > 1 else "waits"
+        lines.append(f"  {who} {verb} in {call}, on {thing},{target} ({_place(step, operation)})".replace(",  (", " ("))
     others: dict[tuple[Any, ...], list[int]] = {}
     for other in moment["others"]:
         others.setdefault((other["state"], other["step"], other["operation"]), []).append(other["rank"])
     for (state, step, operation), ranks in others.items():
-        lines.append(f"  {_ranks(ranks)} {'has ended' if state == 'left' else 'could run'} ({_place(step, operation)})")
+        lines.append(f"  {_ranks(ranks)} {_STATES[state]} ({_place(step, operation)})")
     return lines
 
 

@@ -180,19 +180,21 @@ _STARTS: Final[dict[str, tuple[Step, ...]]] = {
 }
 
 
-def programs(family: str, *, max_ranks: int, min_steps: int = 3, max_steps: int = 14) -> SearchStrategy[p.Program]:
+def programs(
+    family: str, *, max_ranks: int, min_ranks: int = 1, min_steps: int = 3, max_steps: int = 14
+) -> SearchStrategy[p.Program]:
     """Programs of a family.
 
     Parameters
     ----------
     family : str
         One of the keys of `TABLES`.
-    max_ranks : int
-        Ranks at most; two are drawn most often, since one more rank rarely shows more.
+    max_ranks, min_ranks : int
+        Ranks at most, and at least. A Program shrinks towards two.
     min_steps, max_steps : int
         Steps beside those that the family starts with.
     """
-    counts = [2, *range(3, max_ranks + 1), 1] if max_ranks > 1 else [1]
+    counts = [count for count in (2, *range(3, max_ranks + 1), 1) if min_ranks <= count <= max_ranks]
 
     @st.composite
     def drawn(draw: DrawFn) -> p.Program:
