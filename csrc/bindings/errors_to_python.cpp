@@ -47,6 +47,8 @@ void translate(std::exception_ptr pointer) {
     raise_peers("PeerLost", error);
   } catch (const UsageError& error) {
     raise("UsageError", error, common(error));
+  } catch (const Error& error) {
+    raise("WorldError", error, common(error));
   }
 }
 

@@ -120,6 +120,11 @@ std::vector<Bytes> Agreement::agree(const Step& step, const Finding& finding, co
   return payloads;
 }
 
+void Agreement::rethrow(int rank, const Step& step, const Bytes& finding) {
+  Reader reader(finding);
+  throw_finding(rank, step, reader);
+}
+
 void Reader::take(void* destination, std::size_t size) {
   if (bytes_.size() - at_ < size) throw Error("a message of another rank is too short");
   std::memcpy(destination, bytes_.data() + at_, size);

@@ -68,6 +68,8 @@ class Agreement {
   // One round. Gives everybody's payload, by rank. Throws the error that some rank brought, UsageError when the steps
   // differ, and what the bootstrap throws.
   std::vector<Bytes> agree(const Step& step, const Finding& finding, const Bytes& payload = {});
+  // Throws what a rank has found.
+  [[noreturn]] static void rethrow(int rank, const Step& step, const Bytes& finding);
 
  private:
   const std::shared_ptr<Bootstrap> bootstrap_;
@@ -96,6 +98,7 @@ class Reader {
     return value;
   }
   Bytes next_bytes();
+  bool done() const { return at_ == bytes_.size(); }
 
  private:
   void take(void* destination, std::size_t size);

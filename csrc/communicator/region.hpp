@@ -30,6 +30,7 @@ class Region {
 
   // Retains the allocations for as long as this lives, which completes the identity.
   void retain();
+  void release() noexcept { retained_.clear(); }
 
   CUdeviceptr address() const { return identity_.address; }
   std::uint64_t size() const { return identity_.size; }
