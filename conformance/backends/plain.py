@@ -7,6 +7,7 @@ needs, and its methods are the places where the corpus puts faults back.
 from __future__ import annotations
 
 import os
+import weakref
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -84,11 +85,15 @@ class PlainChannels:
         owner.waited[self.tag, peer] = seen
 
     def close(self) -> None:
-        """Give the mappings back."""
+        """Give the mappings back; nothing that a peer takes part in."""
         if not self.closed:
             self.closed = True
             for mapped, _ in self.remote.values():
                 mapped.close()
+
+    def __del__(self) -> None:
+        """Let go of without close: the same."""
+        self.close()
 
 
 @dataclass(slots=True)
@@ -127,7 +132,7 @@ class PlainBinding:
         context.exchange(None, "unbind")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class PlainGroup:
     """A multicast object that every rank has mapped once, as a whole."""
 
@@ -181,18 +186,23 @@ class PlainGroup:
             context.driver.multicast_unbind(self.mapped.handle, context.device, offset, size)
         self.taken.clear()
         self.owner.give_back(self.mapped)
-        self.owner.groups.remove(self)
+
+    def __del__(self) -> None:
+        """Let go of without close: all of it is this rank's own to give back."""
+        self.close()
 
 
 class PlainCommunicator:
     """One rank's communicator."""
 
+    group_type: type[PlainGroup] = PlainGroup
+
     def __init__(self, context: RankContext) -> None:
         self.context = context
         self.signals: dict[tuple[int, int, int], int] = context.shared("signals", dict)
         self.waited: dict[tuple[int, int], int] = {}
-        self.channels: list[PlainChannels] = []
-        self.groups: list[PlainGroup] = []
+        self.channels: weakref.WeakSet[PlainChannels] = weakref.WeakSet()
+        self.groups: weakref.WeakSet[PlainGroup] = weakref.WeakSet()
         self.made = 0
         self.entered = 0
         self.closed = False
@@ -232,7 +242,7 @@ class PlainCommunicator:
             os.close(descriptor)
         channels = PlainChannels(self, remote, self.made)
         self.made += 1
-        self.channels.append(channels)
+        self.channels.add(channels)
         return channels
 
     def open_group(self, capacity_bytes: int) -> PlainGroup:
@@ -258,11 +268,11 @@ class PlainCommunicator:
         if context.rank != 0:
             handle = driver.mem_import(offered)
         driver.multicast_add_device(handle, context.device)
-        group = PlainGroup(self, Mapped.of(driver, handle, size, context.device), size, granularity)
+        group = self.group_type(self, Mapped.of(driver, handle, size, context.device), size, granularity)
         context.exchange(None, "opened")
         if descriptor >= 0:
             os.close(descriptor)
-        self.groups.append(group)
+        self.groups.add(group)
         return group
 
     def give_back(self, mapped: Mapped) -> None:
@@ -291,7 +301,7 @@ class PlainCommunicator:
         """Give everything back."""
         if self.closed:
             return
-        for channels in self.channels:
+        for channels in list(self.channels):
             channels.close()
         for group in list(self.groups):
             group.close()

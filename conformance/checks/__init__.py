@@ -44,7 +44,11 @@ CHECKS: Final[dict[str, Check]] = {
 def judge(program: Program, trace: Trace, requirements: tuple[str, ...] | None = None) -> dict[str, Outcome]:
     """Apply the checks of the requirements (all by default) to a run."""
     view = View.of(program, trace)
-    return {name: CHECKS[name](view) for name in (requirements or tuple(CHECKS))}
+    chosen = requirements or tuple(CHECKS)
+    if view.user_failed:
+        # Without the user's buffers the rest means nothing, but for what used the memory up.
+        return {name: CHECKS[name](view) if name == "LIFE-2" else Outcome(inconclusive=1) for name in chosen}
+    return {name: CHECKS[name](view) for name in chosen}
 
 
 __all__ = ["CHECKS", "Check", "Outcome", "View", "Violation", "judge"]

@@ -7,6 +7,7 @@ from typing import Any
 
 from allranks.conformance import program as p
 from allranks.conformance.checks.outcome import Outcome, View, Violation
+from allranks.conformance.plan import Part, Planned
 
 
 def _ledger_fault(ledger: tuple[dict[str, Any], ...]) -> str:
@@ -54,15 +55,68 @@ def life_1(view: View) -> Outcome:
     return Outcome() if _drops(view) else _at_end(view, "LIFE-1")
 
 
+class _Held:
+    """What the user's own program holds: buffers, and objects with the memory that they keep alive."""
+
+    def __init__(self, rank_count: int) -> None:
+        self.sizes: list[dict[int, int]] = [{} for _ in range(rank_count)]
+        self.live: list[set[int]] = [set() for _ in range(rank_count)]
+        self.objects: dict[int, tuple[set[int], tuple[Part | None, ...]]] = {}
+
+    def apply(self, step: Planned) -> None:
+        """Follow a step."""
+        match step.step:
+            case p.Allocate() | p.Free():
+                for rank in step.ranks:
+                    part = step.parts[rank]
+                    if part is not None:
+                        self.sizes[rank][part.buffer] = part.size_bytes
+                        (self.live[rank].add if isinstance(step.step, p.Allocate) else self.live[rank].discard)(part.buffer)
+            case p.Connect() | p.OpenGroup() | p.Bind():
+                self.objects[step.target] = (set(step.ranks), step.parts)
+            case p.Drop() | p.Unbind() | p.CloseGroup() if step.target in self.objects:
+                self.objects[step.target][0].difference_update(step.ranks)
+            case _:
+                pass
+
+    def state(self) -> tuple[Any, ...]:
+        """Give what can be compared between rounds."""
+        buffers = tuple(
+            tuple(sorted(self.sizes[rank][buffer] for buffer in live)) for rank, live in enumerate(self.live)
+        )
+        held = [(ranks, parts) for ranks, parts in self.objects.values() if ranks]
+        kept_alive = {
+            (rank, part.buffer)
+            for _, parts in held
+            for rank, part in enumerate(parts)
+            if part is not None and part.buffer not in self.live[rank]
+        }
+        kept = sorted(self.sizes[rank][buffer] for rank, buffer in kept_alive)
+        return (buffers, kept, sum(len(ranks) for ranks, _ in held))
+
+
+def _held_by_user(view: View) -> dict[int, tuple[Any, ...]]:
+    """Say what the user's own program holds at the end of each round, by the number of the step that ends it."""
+    held = _Held(view.program.rank_count)
+    states: dict[int, tuple[Any, ...]] = {}
+    for step in view.plan:
+        if step.applies:
+            held.apply(step)
+        if step.ends_round is not None:
+            states[step.number] = held.state()
+    return states
+
+
 def life_2(view: View) -> Outcome:
     """Over a loop nothing grows.
 
-    Rounds of one loop are compared from the second on, since a first round may fill caches. Does not verify: host
-    memory.
+    Rounds of one loop are compared from the second on, since a first round may fill caches, and only if the user's own
+    program holds the same after both. Does not verify: host memory.
     """
     outcome = Outcome()
     usage = [entry for entry in view.trace.usage if entry.round >= 1]
-    if len(usage) >= 2:
+    held = _held_by_user(view)
+    if len(usage) >= 2 and held[usage[0].step] == held[usage[-1].step]:
         first, last = usage[0], usage[-1]
         outcome.evaluated += 1
         for what, before, after in (

@@ -91,8 +91,15 @@ def nvls_2(view: View) -> Outcome:
     return outcome
 
 
+def _dropped_before(view: View, step: Planned) -> bool:
+    """Whether some binding was dropped without being unbound: its range may be taken still, or not."""
+    return any(
+        s.applies and isinstance(s.step, p.Drop) and s.step.what == "binding" for s in view.plan[: step.number]
+    )
+
+
 def _live_bindings(view: View, before: Planned) -> dict[int, tuple[Planned, int]]:
-    """Give the bindings of the group alive when a bind happens: target -> (bind step, offset)."""
+    """Give the bindings of the group that are alive for certain when a bind happens: target -> (bind step, offset)."""
     live: dict[int, tuple[Planned, int]] = {}
     for step in view.plan[: before.number]:
         if not step.applies:
@@ -176,7 +183,12 @@ def _capacity(view: View, step: Planned) -> int | None:
 def _must_fit(view: View, step: Planned) -> bool:
     """Whether a bind has no reason to fail: the group is empty, and large enough."""
     capacity = _capacity(view, step)
-    return capacity is not None and not _live_bindings(view, step) and _bound_bytes(view, step) <= capacity
+    return (
+        capacity is not None
+        and not _live_bindings(view, step)
+        and not _dropped_before(view, step)
+        and _bound_bytes(view, step) <= capacity
+    )
 
 
 def nvls_5(view: View) -> Outcome:

@@ -80,6 +80,16 @@ class View:
         """Number of the first step that some rank did not end well."""
         return self.trace.first_trouble()
 
+    @cached_property
+    def user_failed(self) -> bool:
+        """Whether some allocation or free of the user's own went wrong."""
+        return any(
+            self.trace.events[rank][step.number].status == "error"
+            for step in self.plan
+            if step.applies and not step.collective
+            for rank in step.ranks
+        )
+
     def before_trouble(self, step: Planned) -> bool:
         """Whether everything was well up to and including this step."""
         return self.trouble is None or step.number < self.trouble

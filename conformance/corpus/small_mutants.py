@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from allranks.conformance.backend import RankContext
-from allranks.conformance.backends.plain import Mapped, PlainBackend, PlainChannels, PlainCommunicator, PlainGroup
+from allranks.conformance.backends.plain import (
+    Mapped,
+    PlainBackend,
+    PlainBinding,
+    PlainChannels,
+    PlainCommunicator,
+    PlainGroup,
+)
 
 
 class LocalKeyCommunicator(PlainCommunicator):
@@ -31,23 +38,18 @@ class LocalKeyBackend(PlainBackend):
     communicator = LocalKeyCommunicator
 
 
-class FirstOffsetCommunicator(PlainCommunicator):
-    """Gives every buffer of a group the address of the object's first byte."""
-
-    def open_group(self, capacity_bytes: int) -> PlainGroup:
-        """Open a group whose bindings all start at the mapping's start."""
-        group = super().open_group(capacity_bytes)
-        made = _GroupMappedAtZero(self, group.mapped, group.capacity_bytes, group.granularity_bytes)
-        self.groups[self.groups.index(group)] = made
-        return made
-
-
 class _GroupMappedAtZero(PlainGroup):
     __slots__ = ()
 
-    def address_of(self, binding: Any) -> int:
+    def address_of(self, binding: PlainBinding) -> int:
         """Every buffer maps at multicast offset 0."""
         return self.mapped.address
+
+
+class FirstOffsetCommunicator(PlainCommunicator):
+    """Gives every buffer of a group the address of the object's first byte."""
+
+    group_type = _GroupMappedAtZero
 
 
 class FirstOffsetBackend(PlainBackend):

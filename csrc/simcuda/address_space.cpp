@@ -68,7 +68,7 @@ CUdeviceptr AddressSpace::find_room(std::uint64_t size, std::uint64_t alignment,
     found = lowest_fit(size, alignment, rule_ == SIMCU_PLACE_NEVER_REUSE ? never_used_ : base_);
   }
   if (!found) return 0;
-  never_used_ = std::max(never_used_, *found + size);
+  if (rule_ != SIMCU_PLACE_HIGH) never_used_ = std::max(never_used_, *found + size);
   return *found;
 }
 
