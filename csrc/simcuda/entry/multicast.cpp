@@ -131,11 +131,10 @@ CUresult CUDAAPI cuMulticastUnbind(CUmemGenericAllocationHandle handle, CUdevice
     if (!supported(process)) return CUDA_ERROR_NOT_SUPPORTED;
     MulticastObject* const object = object_of(process, handle);
     if (object == nullptr || size == 0) return CUDA_ERROR_INVALID_VALUE;
-    const CUresult result = object->unbind(device, offset, size);
-    if (result != CUDA_SUCCESS) {
+    const auto [result, memory_was_freed] = object->unbind(device, offset, size);
+    if (memory_was_freed) {
       process.node().incidents.add(process, this_thread().label, "freed_while_bound", "cuMulticastUnbind",
-                                   "no binding of device " + std::to_string(device) + " has this offset and size, or "
-                                   "its memory was freed first",
+                                   "the memory bound for device " + std::to_string(device) + " was freed before",
                                    "binding_on_free");
     }
     return result;

@@ -1,0 +1,86 @@
+"""The reference communicator as a backend. The one file of conformance that knows it."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from allranks import refimpl
+from allranks.conformance.backend import RankContext
+
+
+class ReferenceGroup:
+    """A multicast group of the reference; the protocol's own words differ only in who is asked to wait."""
+
+    def __init__(self, group: refimpl.MulticastGroup) -> None:
+        self.group = group
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Bytes that can be bound."""
+        return self.group.capacity_bytes
+
+    def bind(self, address: int, size_bytes: int) -> refimpl.Binding:
+        """Bind a buffer."""
+        return self.group.bind(address, size_bytes)
+
+    def close(self) -> None:
+        """Give the object back."""
+        self.group.close()
+
+
+class ReferenceCommunicator:
+    """One rank's reference communicator; collectives are done on return."""
+
+    def __init__(self, context: RankContext, options: refimpl.Options) -> None:
+        meeting = context.shared("rendezvous", lambda: refimpl.InProcessRendezvous(context.rank_count))
+        self.communicator = refimpl.Communicator(
+            bootstrap=meeting.bootstrap(context.rank), driver=context.driver, device=context.device, options=options
+        )
+
+    @property
+    def rendezvous_count(self) -> int:
+        """Host rendezvous entered so far."""
+        return self.communicator.rendezvous_count
+
+    def connect(self, address: int, size_bytes: int) -> refimpl.Channels:
+        """Connect everybody's region."""
+        return self.communicator.connect(address, size_bytes)
+
+    def open_group(self, capacity_bytes: int) -> ReferenceGroup:
+        """Open a multicast group."""
+        return ReferenceGroup(self.communicator.open_multicast(capacity_bytes))
+
+    def all_reduce(self, send: int, receive: int, count: int, dtype: str, operation: str) -> None:
+        """Reduce, and wait for it."""
+        data_type, kind = cast(refimpl.DataType, dtype), cast(refimpl.Operation, operation)
+        self.communicator.all_reduce(send, receive, count, data_type, kind)
+        self.communicator.synchronize()
+
+    def all_gather(self, send: int, receive: int, count: int, dtype: str) -> None:
+        """Gather, and wait for it."""
+        self.communicator.all_gather(send, receive, count, cast(refimpl.DataType, dtype))
+        self.communicator.synchronize()
+
+    def close(self) -> None:
+        """Give everything back."""
+        self.communicator.close()
+
+
+class ReferenceBackend:
+    """The backend of the reference communicator."""
+
+    name = "refimpl"
+
+    def capabilities(self, context: RankContext) -> frozenset[str]:
+        """Everything; multicast where the device has it."""
+        always = {"channels", "all_reduce", "all_gather", "rendezvous_count"}
+        return frozenset(always | ({"multicast"} if context.driver.multicast_supported(context.device) else set()))
+
+    def options(self, context: RankContext) -> refimpl.Options:
+        """Give what it is opened with; mutants replace policies here."""
+        # Low enough for small Programs to go by multicast too.
+        return refimpl.Options(timeout_s=context.timeout_s, multicast_threshold_bytes=1024)
+
+    def open(self, context: RankContext) -> ReferenceCommunicator:
+        """Make a communicator."""
+        return ReferenceCommunicator(context, self.options(context))
