@@ -26,7 +26,7 @@ COUNTS: Final = (1, 0, 7, 64, 33, 1000, 257, 4096)
 CAPACITIES: Final = (16 * MIB, 4 * MIB, 8 * MIB, 32 * MIB)
 SHIFTS: Final = (0, 1 << 30, 1 << 33, 3 << 31)
 PLACEMENTS: Final = ("low", "reuse", "high", "equal", "never_reuse")
-REDUCIBLE: Final = (("float32", "sum"), ("int32", "sum"), ("bfloat16", "sum"), ("int32", "max"), ("float16", "min"))
+REDUCIBLE: Final = (("float32", "sum"), ("int32", "sum"), ("bfloat16", "sum"), ("int32", "max"), ("uint64", "sum"))
 
 
 @dataclass(slots=True)

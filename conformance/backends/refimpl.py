@@ -8,6 +8,31 @@ from allranks import refimpl
 from allranks.conformance.backend import RankContext
 
 
+class ReferenceChannels:
+    """Channels of the reference, whose work is done on return."""
+
+    def __init__(self, channels: refimpl.Channels) -> None:
+        self.channels = channels
+
+    def put(self, peer: int, destination_offset_bytes: int, source_address: int, size_bytes: int) -> None:
+        """Write memory of this rank into the peer's region."""
+        self.channels.put(peer, destination_offset_bytes, source_address, size_bytes)
+        self.channels.flush()
+
+    def signal(self, peer: int) -> None:
+        """Tell the peer that all earlier puts to it are there."""
+        self.channels.signal(peer)
+
+    def wait(self, peer: int) -> None:
+        """Wait for the next signal of the peer."""
+        self.channels.wait(peer)
+        self.channels.flush()
+
+    def close(self) -> None:
+        """Drop this rank's reference."""
+        self.channels.close()
+
+
 class ReferenceGroup:
     """A multicast group of the reference; the protocol's own words differ only in who is asked to wait."""
 
@@ -42,9 +67,9 @@ class ReferenceCommunicator:
         """Host rendezvous entered so far."""
         return self.communicator.rendezvous_count
 
-    def connect(self, address: int, size_bytes: int) -> refimpl.Channels:
+    def connect(self, address: int, size_bytes: int) -> ReferenceChannels:
         """Connect everybody's region."""
-        return self.communicator.connect(address, size_bytes)
+        return ReferenceChannels(self.communicator.connect(address, size_bytes))
 
     def open_group(self, capacity_bytes: int) -> ReferenceGroup:
         """Open a multicast group."""

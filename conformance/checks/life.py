@@ -8,6 +8,7 @@ from typing import Any
 from allranks.conformance import program as p
 from allranks.conformance.checks.outcome import Outcome, View, Violation
 from allranks.conformance.plan import Part, Planned
+from allranks.conformance.trace import Usage
 
 
 def _ledger_fault(ledger: tuple[dict[str, Any], ...]) -> str:
@@ -114,10 +115,11 @@ def life_2(view: View) -> Outcome:
     program holds the same after both. Does not verify: host memory.
     """
     outcome = Outcome()
-    usage = [entry for entry in view.trace.usage if entry.round >= 1]
     held = _held_by_user(view)
-    if len(usage) >= 2 and held[usage[0].step] == held[usage[-1].step]:
+    for usage in _loops(view.trace.usage):
         first, last = usage[0], usage[-1]
+        if first is last or held[first.step] != held[last.step]:
+            continue
         outcome.evaluated += 1
         for what, before, after in (
             ("device memory", first.memory_bytes, last.memory_bytes),
@@ -134,6 +136,17 @@ def life_2(view: View) -> Outcome:
                 )
                 break
     return outcome
+
+
+def _loops(usage: tuple[Usage, ...]) -> list[list[Usage]]:
+    """Give what was in use loop by loop, from the second round of each on."""
+    loops: list[list[Usage]] = []
+    for entry in usage:
+        if entry.round == 1:
+            loops.append([])
+        if entry.round >= 1:
+            loops[-1].append(entry)
+    return loops
 
 
 def _refusal(view: View) -> str:
