@@ -159,7 +159,9 @@ class _Reader:
             needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
             if needed and name not in value:
                 raise self.fail(f"{place}.{name}", None, f"{kind.__name__} needs it")
-        return kind(**{name: self.read(self.hints[kind][name], item, f"{place}.{name}") for name, item in value.items()})
+        return kind(
+            **{name: self.read(self.hints[kind][name], item, f"{place}.{name}") for name, item in value.items()}
+        )
 
 
 def _check(reader: _Reader, program: Program) -> None:

@@ -37,7 +37,11 @@ def _flatter(program: Program) -> Iterator[Program]:
         if not isinstance(step, p.Repeat):
             continue
         options: list[tuple[Step, ...]] = [step.steps]
-        options += [(dataclasses.replace(step, times=t),) for t in (1, 2, 3, step.times // 2, step.times - 1) if 0 < t < step.times]
+        options += [
+            (dataclasses.replace(step, times=t),)
+            for t in (1, 2, 3, step.times // 2, step.times - 1)
+            if 0 < t < step.times
+        ]
         options += [
             (dataclasses.replace(step, steps=_without(step.steps, inner, 1)),)
             for inner in range(len(step.steps))

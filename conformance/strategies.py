@@ -114,7 +114,9 @@ class _Drawer:
         return p.CloseGroup(group=self.index(2, "group"))
 
     def drop(self) -> Step:
-        return p.Drop(ranks=self.who(), what=self.pick(("channels", "binding", "group"), "what"), index=self.index(3, "index"))
+        return p.Drop(
+            ranks=self.who(), what=self.pick(("channels", "binding", "group"), "what"), index=self.index(3, "index")
+        )
 
     def all_reduce(self) -> Step:
         return p.AllReduce(
@@ -147,7 +149,7 @@ class _Drawer:
             p.Bind(buffer=Operand(0)),
             *self.pick(orders, "order"),
         )
-        return p.Repeat(times=3, steps=body)
+        return p.Repeat(times=5, steps=body)
 
     def connect_loop(self) -> Step:
         """A buffer that comes and goes, connected each time, at the same place or not."""
@@ -158,7 +160,7 @@ class _Drawer:
             p.Drop(what="channels"),
             p.Free(),
         )
-        return p.Repeat(times=3, steps=body)
+        return p.Repeat(times=5, steps=body)
 
 
 # What each family is made of; a kind that is listed twice comes twice as often.

@@ -6,6 +6,7 @@ needs, and its methods are the places where the corpus puts faults back.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import weakref
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from allranks import sim
 from allranks.conformance import data
 from allranks.conformance.backend import RankContext
 from allranks.driver import Driver
-from allranks.errors import Stalled, Timeout, UsageError
+from allranks.errors import DriverError, Stalled, Timeout, UsageError
 
 
 @dataclass(slots=True)
@@ -92,8 +93,9 @@ class PlainChannels:
                 mapped.close()
 
     def __del__(self) -> None:
-        """Let go of without close: the same."""
-        self.close()
+        """Let go of without close: the same. A rank that was unwound has nothing left to give back."""
+        with contextlib.suppress(DriverError):
+            self.close()
 
 
 @dataclass(slots=True)
@@ -189,7 +191,8 @@ class PlainGroup:
 
     def __del__(self) -> None:
         """Let go of without close: all of it is this rank's own to give back."""
-        self.close()
+        with contextlib.suppress(DriverError):
+            self.close()
 
 
 class PlainCommunicator:

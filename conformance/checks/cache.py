@@ -18,7 +18,9 @@ def _history(view: View, step: Planned) -> set[str]:
     sizes: dict[tuple[int, int], int] = {}
     for planned in view.plan[: step.number]:
         if isinstance(planned.step, p.Allocate):
-            sizes.update({(r, part.buffer): part.size_bytes for r, part in enumerate(planned.parts) if part is not None})
+            sizes.update(
+                {(r, part.buffer): part.size_bytes for r, part in enumerate(planned.parts) if part is not None}
+            )
     connected = {
         (rank, part.buffer)
         for planned, _ in view.collective(p.Connect)

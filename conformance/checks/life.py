@@ -72,7 +72,9 @@ class _Held:
                     part = step.parts[rank]
                     if part is not None:
                         self.sizes[rank][part.buffer] = part.size_bytes
-                        (self.live[rank].add if isinstance(step.step, p.Allocate) else self.live[rank].discard)(part.buffer)
+                        (self.live[rank].add if isinstance(step.step, p.Allocate) else self.live[rank].discard)(
+                            part.buffer
+                        )
             case p.Connect() | p.OpenGroup() | p.Bind():
                 self.objects[step.target] = (set(step.ranks), step.parts)
             case p.Drop() | p.Unbind() | p.CloseGroup() if step.target in self.objects:
@@ -111,8 +113,8 @@ def _held_by_user(view: View) -> dict[int, tuple[Any, ...]]:
 def life_2(view: View) -> Outcome:
     """Over a loop nothing grows.
 
-    Rounds of one loop are compared from the second on, since a first round may fill caches, and only if the user's own
-    program holds the same after both. Does not verify: host memory.
+    Rounds of one loop are compared from the third on, since first rounds fill caches and an entry may go one round
+    late, and only if the user's own program holds the same after both. Does not verify: host memory.
     """
     outcome = Outcome()
     held = _held_by_user(view)
@@ -139,12 +141,12 @@ def life_2(view: View) -> Outcome:
 
 
 def _loops(usage: tuple[Usage, ...]) -> list[list[Usage]]:
-    """Give what was in use loop by loop, from the second round of each on."""
+    """Give what was in use loop by loop, from the third round of each on."""
     loops: list[list[Usage]] = []
     for entry in usage:
-        if entry.round == 1:
+        if entry.round == 2:
             loops.append([])
-        if entry.round >= 1:
+        if entry.round >= 2:
             loops[-1].append(entry)
     return loops
 

@@ -22,7 +22,9 @@ def _reach_fault(view: View, step: Planned, reached: list[list[int]]) -> str | N
         for start, length, owner, buffer, offset in sorted(reached):
             if owner == rank and start == covered:
                 if (buffer, offset) != (part.buffer, part.offset_bytes + start):
-                    return f"byte {start} leads to rank {rank}'s buffer {buffer} at {offset}, not to buffer {part.buffer}"
+                    return (
+                        f"byte {start} leads to rank {rank}'s buffer {buffer} at {offset}, not to buffer {part.buffer}"
+                    )
                 covered += length
         if covered < size:
             return f"from byte {covered} on rank {rank}'s buffer {part.buffer} is not reached"
@@ -93,9 +95,7 @@ def nvls_2(view: View) -> Outcome:
 
 def _dropped_before(view: View, step: Planned) -> bool:
     """Whether some binding was dropped without being unbound: its range may be taken still, or not."""
-    return any(
-        s.applies and isinstance(s.step, p.Drop) and s.step.what == "binding" for s in view.plan[: step.number]
-    )
+    return any(s.applies and isinstance(s.step, p.Drop) and s.step.what == "binding" for s in view.plan[: step.number])
 
 
 def _live_bindings(view: View, before: Planned) -> dict[int, tuple[Planned, int]]:
@@ -136,7 +136,9 @@ def nvls_3(view: View) -> Outcome:
         for other, start in _live_bindings(view, step).values():
             if start < end and offset < start + _bound_bytes(view, other):
                 outcome.violations.append(
-                    _violation("NVLS-3", 0, step, f"offset {offset} overlaps the binding of step {other.number} at {start}")
+                    _violation(
+                        "NVLS-3", 0, step, f"offset {offset} overlaps the binding of step {other.number} at {start}"
+                    )
                 )
     return outcome
 
@@ -187,6 +189,7 @@ def _must_fit(view: View, step: Planned) -> bool:
         capacity is not None
         and not _live_bindings(view, step)
         and not _dropped_before(view, step)
+        and len({part.size_bytes for part in step.parts if part is not None}) == 1
         and _bound_bytes(view, step) <= capacity
     )
 

@@ -85,7 +85,9 @@ def rdv_2(view: View) -> Outcome:
             odd = [rank for rank in view.ranks if counts[rank] != usual]
             evidence = f"ranks {odd} entered {counts[odd[0]]} internal rendezvous, the others {usual}"
             outcome.violations.append(
-                Violation(requirement="RDV-2", rank=odd[0], step=step.number, operation=step.operation, evidence=evidence)
+                Violation(
+                    requirement="RDV-2", rank=odd[0], step=step.number, operation=step.operation, evidence=evidence
+                )
             )
         if not view.all_ok(events):
             break

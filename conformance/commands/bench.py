@@ -139,14 +139,19 @@ def _engine(argv: list[str]) -> int:
     count = arguments.programs * len(FAMILIES)
     unit = _drawn(st.lists(st.integers(0, 100), min_size=48, max_size=48), count, lambda value: None) / count
     rows = [_engine_row(arguments, ranks, unit) for ranks in (2, 4, 8, 16, 72)]
-    _emit({"benchmark": "engine", "backend": arguments.backend, "list_us": round(unit * 1e6, 1), "rows": rows}, arguments.json)
+    _emit(
+        {"benchmark": "engine", "backend": arguments.backend, "list_us": round(unit * 1e6, 1), "rows": rows},
+        arguments.json,
+    )
     return 0
 
 
 def _engine_row(arguments: Any, ranks: int, unit: float) -> dict[str, Any]:
     drawn: list[Program] = []
     count = max(5, arguments.programs // max(1, ranks // 8))
-    seconds = sum(_drawn(programs(family, max_ranks=ranks, min_ranks=ranks), count, drawn.append) for family in FAMILIES)
+    seconds = sum(
+        _drawn(programs(family, max_ranks=ranks, min_ranks=ranks), count, drawn.append) for family in FAMILIES
+    )
     draw = seconds / len(drawn)
     collective = [sum(step.collective and step.applies for step in planned(program)) for program in drawn]
     lengths = [sum(1 for _ in planned(program)) for program in drawn]

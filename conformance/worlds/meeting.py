@@ -57,9 +57,7 @@ class Meeting:
             del self._rounds[what, number]
         return result
 
-    def _await(
-        self, meeting: _Round, key: int, what: str, number: int, rank: int, timeout_s: float | None
-    ) -> None:
+    def _await(self, meeting: _Round, key: int, what: str, number: int, rank: int, timeout_s: float | None) -> None:
         def missing() -> list[int]:
             return [peer for peer in range(self.rank_count) if peer not in meeting.values]
 

@@ -332,7 +332,9 @@ class Session:
             rank_count=self.context.rank_count,
         )
 
-    def _collective(self, planned: Planned, operand: np.ndarray[Any, Any], run: Callable[[int, int], None]) -> dict[str, Any]:
+    def _collective(
+        self, planned: Planned, operand: np.ndarray[Any, Any], run: Callable[[int, int], None]
+    ) -> dict[str, Any]:
         send, receive = planned.parts[self.rank], planned.receive[self.rank]
         send_address, receive_address = self._at(send), self._at(receive)
         in_place = send is not None and send.buffer == receive.buffer and _inside(send, receive)
