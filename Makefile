@@ -41,6 +41,7 @@ lint: $(DONE)/develop $(BUILD)/tidy/compile_commands.json  ## ruff, clang-format
 	find csrc -name '*.cpp' -print0 | xargs -0 -n 4 -P $(JOBS) $(BIN)/clang-tidy --quiet -p $(BUILD)/tidy
 
 types: $(DONE)/install $(DONE)/test-tools $(DONE)/develop  ## mypy --strict on the installed package and on the tests
+	$(BIN)/python -P csrc/bindings/make_type_stubs.py --check csrc/python/allranks
 	$(BIN)/python -P -m mypy --strict -p allranks
 	$(BIN)/python -P -m mypy --strict tests
 

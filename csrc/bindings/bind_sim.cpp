@@ -177,8 +177,8 @@ void bind_sim(py::module_& module) {
         return name == nullptr ? std::nullopt : std::optional<std::string>(name);
       },
       py::arg("call"));
-  bind_node(module);
   bind_process(module);
+  bind_node(module);
 }
 
 }  // namespace allranks::bindings

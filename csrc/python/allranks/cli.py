@@ -95,7 +95,7 @@ def _run(entry_point: metadata.EntryPoint, argv: list[str]) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("allranks: interrupted\n")
         return ExitCode.INTERRUPTED
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 -- the outermost frame: whatever it is becomes an exit code
         traceback.print_exc(file=sys.stderr)
         sys.stderr.write(
             f"allranks: failure of allranks itself in {entry_point.name!r}: {type(error).__name__}: {error}\n"
@@ -124,6 +124,6 @@ def _summary(entry_point: metadata.EntryPoint) -> str:
     """First line of a subcommand's docstring, or why there is none; one that is broken does not hide the others."""
     try:
         documentation = inspect.getdoc(entry_point.load())
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 -- a broken part is shown in the help, whatever breaks it
         return f"(cannot be loaded: {type(error).__name__}: {error})"
     return documentation.splitlines()[0] if documentation else ""
