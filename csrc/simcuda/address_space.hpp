@@ -63,7 +63,7 @@ struct Mapping {
   Rights rights;
   bool plain = false;
   unsigned long long buffer_id = 0;
-  int sync_memops = 0;
+  int sync_memops = 1;  // measured: on from the start
   Birth birth;
 };
 
@@ -79,6 +79,8 @@ class AddressSpace {
 
   void place(int rule) { rule_ = rule; }
   void wish(CUdeviceptr address) { wish_ = address; }
+  // False when an address is never handed out twice.
+  bool reuses() const { return rule_ != SIMCU_PLACE_NEVER_REUSE; }
   bool has_wish() const { return wish_ != 0; }
 
   // Finds room by the placement rule, or at `fixed` when that is free; 0: no room.

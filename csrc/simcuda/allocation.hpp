@@ -38,10 +38,18 @@ struct Allocation {
   int owner_rank = 0;
   std::uint32_t id = 0;           // unique in the node, in order of creation
   unsigned handle_types = 0;      // what it may be exported as (CUmemAllocationHandleType bits)
-  bool freed_by_owner = false;    // its last handle and mapping are gone; only bindings hold it
+  bool rdma_capable = false;
+  bool compressible = false;
+  long bindings = 0;              // of multicast objects, each a holder
+
 
   unsigned char* host() const { return range->host() + range_offset; }
 };
+
+// True when only bindings hold the memory: every handle, mapping and descriptor is gone.
+inline bool freed_but_bound(const std::shared_ptr<Allocation>& allocation) {
+  return allocation.use_count() == allocation->bindings;
+}
 
 }  // namespace allranks::sim
 

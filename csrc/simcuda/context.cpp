@@ -10,13 +10,16 @@ constexpr std::uint64_t kHandleTag = 0xc700'0000'0000ull;
 
 }  // namespace
 
-Context::Context(Process& owner, int device_index)
-    : process(owner),
-      device(device_index),
-      birth(owner.birth(LedgerKind::kContext)),
-      streams(std::make_unique<StreamTable>(*this)),
-      events(std::make_unique<EventTable>(*this)),
-      modules(std::make_unique<ModuleTable>(*this)) {}
+Context::Context(Process& owner, int device_index) : process(owner), device(device_index) { clear(); }
+
+void Context::clear() {
+  active = false;
+  sticky_error = CUDA_SUCCESS;
+  peers.reset();
+  modules = std::make_unique<ModuleTable>(*this);
+  events = std::make_unique<EventTable>(*this);
+  streams = std::make_unique<StreamTable>(*this);
+}
 
 Context::~Context() = default;
 

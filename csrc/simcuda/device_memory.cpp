@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <mutex>
 #include <new>
 #include <unordered_map>
@@ -11,9 +12,13 @@ namespace allranks::sim {
 
 namespace {
 
+constexpr std::uint64_t kSpanFactor = 8;
+constexpr std::uint64_t kLongestSpan = std::uint64_t{1} << 40;
+
 // Mappings of ended nodes, all zero again, by size. Process-wide because mmap is; 72 devices are kept at most.
 class MappingPool {
  public:
+  // Null when the host has no such range of addresses.
   unsigned char* take(std::uint64_t size) {
     {
       const std::lock_guard lock(mutex_);
@@ -27,7 +32,7 @@ class MappingPool {
     }
     void* const base =
         mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base == MAP_FAILED) throw std::bad_alloc();
+    if (base == MAP_FAILED) return nullptr;
     madvise(base, size, MADV_NOHUGEPAGE);
     madvise(base, size, MADV_DONTDUMP);
     return static_cast<unsigned char*>(base);
@@ -60,16 +65,24 @@ MappingPool& pool() {
 }  // namespace
 
 DeviceMemory::DeviceMemory(std::uint64_t size, std::uint64_t granularity)
-    : size_(size / granularity * granularity), base_(pool().take(size_)) {
-  free_.emplace(0, size_);
+    : size_(size / granularity * granularity) {
+  span_ = std::max(size_, std::min(size_ * kSpanFactor, kLongestSpan / granularity * granularity));
+  base_ = pool().take(span_);
+  if (base_ == nullptr) {
+    span_ = size_;
+    base_ = pool().take(span_);
+  }
+  if (base_ == nullptr) throw std::bad_alloc();
+  free_.emplace(0, span_);
 }
 
 DeviceMemory::~DeviceMemory() {
-  if (used_ != 0) madvise(base_, size_, MADV_DONTNEED);
-  pool().give(base_, size_);
+  if (used_ != 0) madvise(base_, span_, MADV_DONTNEED);
+  pool().give(base_, span_);
 }
 
 std::optional<std::uint64_t> DeviceMemory::take(std::uint64_t size) {
+  if (size > size_ - used_) return std::nullopt;
   for (auto hole = free_.begin(); hole != free_.end(); ++hole) {
     if (hole->second < size) continue;
     const auto [offset, available] = *hole;
@@ -111,7 +124,8 @@ std::string DeviceMemory::check_invariants() const {
     last_end = offset + size;
     free_bytes += size;
   }
-  return free_bytes + used_ == size_ ? std::string() : "device memory: free and used do not add up";
+  if (used_ > size_) return "more device memory is taken than there is";
+  return free_bytes + used_ == span_ ? std::string() : "device memory: free and used do not add up";
 }
 
 }  // namespace allranks::sim

@@ -1,7 +1,9 @@
 // The physical memory of one device: one sparse mapping, and what of it is taken.
 //
-// A page costs nothing until it is touched, so a device of 141 GB fits on a laptop. Mappings are kept for the next
-// node of the same size: nodes come and go with every Program. Memory is zero when it is handed out.
+// A page costs nothing until it is touched, so a device of 141 GB fits on a laptop. A device pages its memory, so what
+// is free in pieces is free; the mapping is longer than the device's memory for that reason, and only the bytes taken
+// are counted. Mappings are kept for the next node of the same size: nodes come and go with every Program. Memory is
+// zero when it is handed out.
 // Threads: with the turn held; the pool has a lock of its own.
 #ifndef ALLRANKS_SIMCUDA_DEVICE_MEMORY_HPP_
 #define ALLRANKS_SIMCUDA_DEVICE_MEMORY_HPP_
@@ -21,7 +23,7 @@ class DeviceMemory {
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
-  // First fit; `size` is a multiple of the granularity. Nothing when no stretch is long enough.
+  // First fit; `size` is a multiple of the granularity. Nothing when the device has less than that left.
   std::optional<std::uint64_t> take(std::uint64_t size);
   void give(std::uint64_t offset, std::uint64_t size);
 
@@ -32,6 +34,7 @@ class DeviceMemory {
 
  private:
   const std::uint64_t size_;
+  std::uint64_t span_ = 0;  // bytes of the mapping
   unsigned char* base_ = nullptr;
   std::map<std::uint64_t, std::uint64_t> free_;  // offset -> size, coalesced
   std::uint64_t used_ = 0;

@@ -20,8 +20,7 @@ CUresult injected(Process& process, Call call) {
 }  // namespace
 
 CUresult refusal(Process& process, Call call, Needs needs) {
-  // Measured: a child forked after cuInit cannot use the driver.
-  if (process.forked) return CUDA_ERROR_NOT_INITIALIZED;
+  if (process.unusable != CUDA_SUCCESS) return process.unusable;
   if (needs != Needs::kNothing && !process.initialised) return CUDA_ERROR_NOT_INITIALIZED;
   if (process.unwound) return CUDA_ERROR_LAUNCH_TIMEOUT;
   if (!process.faults.empty()) {
@@ -30,7 +29,7 @@ CUresult refusal(Process& process, Call call, Needs needs) {
   if (needs == Needs::kContext) {
     const Context* const context = process.current_context();
     if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-    return context->sticky_error;
+    return context->active ? context->sticky_error : CUDA_ERROR_CONTEXT_IS_DESTROYED;
   }
   return CUDA_SUCCESS;
 }

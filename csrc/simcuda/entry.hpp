@@ -35,6 +35,8 @@ void log_call(Process& process, Call call, CUresult result);
 template <typename Body>
 CUresult entry(Call call, Needs needs, const Body& body) {
   Process& process = calling_process();
+  // Measured: a child forked after cuInit cannot use the driver. Asked first: another thread may have had the turn.
+  if (process.node().forked()) return CUDA_ERROR_NOT_INITIALIZED;
   const Turnstile::Turn turn(process.node().turnstile);
   this_thread().call = call;
   CUresult result = detail::refusal(process, call, needs);

@@ -19,7 +19,10 @@ struct SymbolRow {
 };
 extern const SymbolRow kSymbolRows[];
 
-// Answers for a function that is not simulated: says so once on stderr and as an incident. CUDA_ERROR_NOT_SUPPORTED.
+// A call of a function that is not simulated, with nothing of its arguments known.
+int not_supported_call(const char* name);
+// For a body of a call that meets a feature which is not simulated: says so, once on stderr and once a node as an
+// incident. CUDA_ERROR_NOT_SUPPORTED.
 int not_supported(const char* name);
 
 }  // namespace allranks::sim

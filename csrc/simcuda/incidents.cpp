@@ -13,6 +13,10 @@ void Incidents::add(const Process& process, const Label& label, const char* kind
   all_.push_back({process.rank, label, kind, std::move(call), std::move(detail), assumption});
 }
 
+void Incidents::add_unsupported(const Process& process, const Label& label, const char* name) {
+  if (unsupported_.insert(name).second) add(process, label, "unsupported", name, "not simulated");
+}
+
 std::string Incidents::as_json() const {
   std::string text = "[";
   for (const Incident& incident : all_) {

@@ -3,6 +3,7 @@
 #define ALLRANKS_SIMCUDA_INCIDENTS_HPP_
 
 #include <cstddef>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,9 +13,11 @@ namespace allranks::sim {
 
 class Incidents {
  public:
-  // `assumption`: the switch that the verdict rests on, if any. Past kMost only the count goes on.
+  // `assumption`: the switch that the verdict rests on, if any. Past kMost nothing more is kept.
   void add(const Process& process, const Label& label, const char* kind, std::string call, std::string detail,
            const char* assumption = nullptr);
+  // A function or feature that is not simulated, once a name and node.
+  void add_unsupported(const Process& process, const Label& label, const char* name);
   std::string as_json() const;
 
  private:
@@ -28,6 +31,7 @@ class Incidents {
     const char* assumption;
   };
   std::vector<Incident> all_;
+  std::set<std::string> unsupported_;
 };
 
 }  // namespace allranks::sim

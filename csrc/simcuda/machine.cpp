@@ -54,6 +54,13 @@ std::string objection_to(const simcuMachine& machine) {
   if (machine.multicast_charge < SIMCU_CHARGE_AT_CREATE || machine.multicast_charge > SIMCU_CHARGE_AT_BIND) {
     return field("multicast_charge", static_cast<std::uint64_t>(machine.multicast_charge), "a simcuMulticastCharge");
   }
+  if (machine.binding_on_free < SIMCU_BINDING_KEEPS_MEMORY || machine.binding_on_free > SIMCU_UNBIND_REPORTS_ERROR) {
+    return field("binding_on_free", static_cast<std::uint64_t>(machine.binding_on_free), "a simcuBindingOnFree");
+  }
+  if (machine.fabric_handle_permitted != 0) {
+    return field("fabric_handle_permitted", 1, "fabric handles are not simulated; only the refusal of them is");
+  }
+  if (std::memchr(machine.name, '\0', sizeof machine.name) == nullptr) return "name: not terminated";
   return {};
 }
 

@@ -21,6 +21,22 @@ ERROR = re.compile(
 TYPEDEF = re.compile(r"\bCUDAAPI \*PFN_(cu[A-Z]\w*?)_v(\d+)(_ptds|_ptsz)?\)")
 
 
+# Symbols that old programs are linked to, of functions whose newer version takes the same arguments (and, for
+# cuGetProcAddress, one more, which may be null).
+OLD_SYMBOLS = {
+    "cuCtxPopCurrent": "",
+    "cuCtxPushCurrent": "",
+    "cuDeviceGetUuid": "",
+    "cuDevicePrimaryCtxRelease": "",
+    "cuDevicePrimaryCtxReset": "",
+    "cuDevicePrimaryCtxSetFlags": "",
+    "cuEventDestroy": "",
+    "cuEventElapsedTime": "",
+    "cuGetProcAddress": ", 0",
+    "cuStreamDestroy": "",
+}
+
+
 def without_comments(text: str) -> str:
     """Drop comments."""
     return re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.DOTALL)
@@ -62,11 +78,20 @@ def symbol_rows(typedefs: str, names: set[str]) -> list[str]:
             versions.setdefault(plain, set()).add(int(version))
     rows = []
     for plain, came in sorted(versions.items()):
-        symbols = [name for name in (plain, f"{plain}_v2", f"{plain}_v3") if name in names]
+        symbols = [name for name in (plain, f"{plain}_v2", f"{plain}_v3", f"{plain}_v4") if name in names]
         ordered = sorted(came)
         for version, symbol in zip(ordered[-len(symbols) :], symbols[-len(ordered) :], strict=True):
             rows.append(f'    {{"{plain}", {version}, "{symbol}"}},')
     return rows
+
+
+def forwarder(name: str, target: str, extra: str) -> str:
+    """Give the definition of an old symbol that calls the newer one with the same arguments, and `extra`."""
+    registers = "unsigned long a, unsigned long b, unsigned long c, unsigned long d"
+    return (
+        f"int {target}(unsigned long, unsigned long, unsigned long, unsigned long{', unsigned long' if extra else ''});\n"
+        f'__attribute__((visibility("default"))) int {name}({registers}) {{ return {target}(a, b, c, d{extra}); }}'
+    )
 
 
 def main(cuda_h: Path, output: Path, sources: list[Path]) -> None:
@@ -76,7 +101,8 @@ def main(cuda_h: Path, output: Path, sources: list[Path]) -> None:
     names, renamed = names_of(header)
     defined = {name for source in sources for name in DEFINITION.findall(source.read_text(encoding="utf-8"))}
     implemented = {renamed.get(name, name) for name in defined}
-    stubs = sorted(names - implemented)
+    old = sorted(name for name in OLD_SYMBOLS if name not in implemented and renamed.get(name) in implemented)
+    stubs = sorted(names - implemented - set(old))
     lines = [
         "// Generated from cuda.h; not for editing.",
         '#include "generated.hpp"',
@@ -93,9 +119,11 @@ def main(cuda_h: Path, output: Path, sources: list[Path]) -> None:
         'extern "C" {',
         "// Called with the arguments of the real function, which it leaves alone.",
         *(
-            f'__attribute__((visibility("default"))) int {name}() {{ return allranks::sim::not_supported("{name}"); }}'
+            f'__attribute__((visibility("default"))) int {name}() {{ return allranks::sim::not_supported_call("{name}"); }}'
             for name in stubs
         ),
+        "// Pass their arguments, which lie in registers, on as they are.",
+        *(forwarder(name, renamed[name], OLD_SYMBOLS[name]) for name in old),
         "}",
         "",
     ]

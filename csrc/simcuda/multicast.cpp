@@ -17,6 +17,9 @@ MulticastObject::MulticastObject(Node& node, std::uint32_t object_id, std::uint6
     : id(object_id), size(size_bytes), handle_types(types), node_(node), device_count_(device_count) {}
 
 MulticastObject::~MulticastObject() {
+  for (const auto& [device, bound] : bindings_) {
+    for (const auto& [offset, binding] : bound) --binding.allocation->bindings;
+  }
   for (const auto& [device, bytes] : charged_) node_.multicast_used[static_cast<std::size_t>(device)] -= bytes;
 }
 
@@ -67,36 +70,37 @@ CUresult MulticastObject::bind(int device, std::uint64_t offset, Binding binding
       !charge(device, round_up(binding.size, node_.machine.multicast_charge_rounding_bytes))) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
+  ++binding.allocation->bindings;
   bound.emplace(offset, std::move(binding));
   return CUDA_SUCCESS;
 }
 
+void MulticastObject::erase(int device, std::map<std::uint64_t, Binding>::iterator binding) {
+  --binding->second.allocation->bindings;
+  if (node_.machine.multicast_charge == SIMCU_CHARGE_AT_BIND) {
+    uncharge(device, round_up(binding->second.size, node_.machine.multicast_charge_rounding_bytes));
+  }
+  bindings_.at(device).erase(binding);
+}
+
 // [cuda.h] Offset and size have to be those of the bind. [assumption, switch] Memory freed first may make it fail
 // (pytorch/pytorch#163750); the binding is gone all the same.
-CUresult MulticastObject::unbind(int device, std::uint64_t offset, std::uint64_t bytes) {
-  if (!has(device)) return CUDA_ERROR_INVALID_VALUE;
+MulticastObject::Unbound MulticastObject::unbind(int device, std::uint64_t offset, std::uint64_t bytes) {
+  if (!has(device)) return {.result = CUDA_ERROR_INVALID_VALUE};
   std::map<std::uint64_t, Binding>& bound = bindings_.at(device);
   const auto found = bound.find(offset);
-  if (found == bound.end() || found->second.size != bytes) return CUDA_ERROR_INVALID_VALUE;
-  const bool freed = found->second.allocation.use_count() == 1;
-  bound.erase(found);
-  if (node_.machine.multicast_charge == SIMCU_CHARGE_AT_BIND) {
-    uncharge(device, round_up(bytes, node_.machine.multicast_charge_rounding_bytes));
-  }
-  return freed && node_.machine.binding_on_free == SIMCU_UNBIND_REPORTS_ERROR ? CUDA_ERROR_INVALID_VALUE
-                                                                             : CUDA_SUCCESS;
+  if (found == bound.end() || found->second.size != bytes) return {.result = CUDA_ERROR_INVALID_VALUE};
+  const bool freed = freed_but_bound(found->second.allocation);
+  erase(device, found);
+  const bool reported = freed && node_.machine.binding_on_free == SIMCU_UNBIND_REPORTS_ERROR;
+  return {.result = reported ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS, .memory_was_freed = freed};
 }
 
 void MulticastObject::forget(const Process& owner) {
   for (auto& [device, bound] : bindings_) {
     for (auto binding = bound.begin(); binding != bound.end();) {
       const auto next = std::next(binding);
-      if (binding->second.owner == &owner) {
-        if (node_.machine.multicast_charge == SIMCU_CHARGE_AT_BIND) {
-          uncharge(device, round_up(binding->second.size, node_.machine.multicast_charge_rounding_bytes));
-        }
-        bound.erase(binding);
-      }
+      if (binding->second.owner == &owner) erase(device, binding);
       binding = next;
     }
   }
@@ -145,6 +149,21 @@ std::uint64_t MulticastObject::uniform_from(std::uint64_t offset, std::uint64_t 
     if (next != bound.end()) uniform = std::min(uniform, next->first - offset);
   }
   return uniform;
+}
+
+std::string MulticastObject::check_invariants() const {
+  if (devices_.size() > device_count_) return "a multicast object has more devices than it was made for";
+  for (const auto& [device, bound] : bindings_) {
+    std::uint64_t last_end = 0;
+    for (const auto& [offset, binding] : bound) {
+      if (offset < last_end) return "bindings of a multicast object overlap";
+      last_end = offset + binding.size;
+      if (last_end > size) return "a binding lies outside of its multicast object";
+      if (binding.allocation->device != device) return "a binding is filed under the wrong device";
+      if (binding.allocation->bindings < 1) return "an allocation miscounts its bindings";
+    }
+  }
+  return {};
 }
 
 CUresult await_complete(Process& process, const MulticastObject& object, const char* call) {

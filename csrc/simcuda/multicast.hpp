@@ -43,8 +43,12 @@ class MulticastObject {
   bool has(int device) const { return bindings_.contains(device); }
 
   CUresult bind(int device, std::uint64_t offset, Binding binding);
+  struct Unbound {
+    CUresult result = CUDA_SUCCESS;
+    bool memory_was_freed = false;  // before, with only bindings left
+  };
   // INVALID_VALUE unless (offset, size) are those of a binding of the device.
-  CUresult unbind(int device, std::uint64_t offset, std::uint64_t size);
+  Unbound unbind(int device, std::uint64_t offset, std::uint64_t size);
   // Takes out every binding that the process made.
   void forget(const Process& owner);
 
@@ -55,6 +59,10 @@ class MulticastObject {
   // How far from the offset on every device has the same binding or the same hole; at most `size`.
   std::uint64_t uniform_from(std::uint64_t offset, std::uint64_t size) const;
 
+  // Bytes charged on each device.
+  const std::map<int, std::uint64_t>& charged() const { return charged_; }
+  std::string check_invariants() const;
+
   const std::vector<int>& devices() const { return devices_; }
   const std::map<int, std::map<std::uint64_t, Binding>>& bindings() const { return bindings_; }
 
@@ -64,6 +72,7 @@ class MulticastObject {
 
  private:
   const Binding* binding_at(int device, std::uint64_t offset, std::uint64_t* begin) const;
+  void erase(int device, std::map<std::uint64_t, Binding>::iterator binding);
   bool charge(int device, std::uint64_t bytes);
   void uncharge(int device, std::uint64_t bytes);
 

@@ -1,12 +1,31 @@
 #include "node.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
+#include <atomic>
+#include <set>
 #include <utility>
 
 namespace allranks::sim {
 
+namespace {
+
+// How many forks lie between the process that loaded the library and this one.
+std::atomic<unsigned> fork_generation{0};
+
+unsigned watch_forks() {
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { ++fork_generation; });
+  static_cast<void>(registered);
+  return fork_generation.load(std::memory_order_relaxed);
+}
+
+}  // namespace
+
 Node::Node(const simcuMachine& description)
-    : machine(description), multicast_used(static_cast<std::size_t>(description.device_count), 0) {
+    : machine(description),
+      multicast_used(static_cast<std::size_t>(description.device_count), 0),
+      fork_generation_(watch_forks()) {
   for (int device = 0; device < machine.device_count; ++device) {
     devices_.push_back(std::make_unique<DeviceMemory>(machine.memory_bytes, machine.allocation_granularity_bytes));
   }
@@ -17,6 +36,8 @@ Node::~Node() {
   turnstile.drain();
   while (!processes_.empty()) end_process(*processes_.back());
 }
+
+bool Node::forked() const { return fork_generation_ != fork_generation.load(std::memory_order_relaxed); }
 
 Process& Node::create_process(int rank, const simcuPlacement& placement) {
   processes_.push_back(std::make_unique<Process>(*this, rank, placement));
@@ -72,7 +93,49 @@ std::vector<std::shared_ptr<MulticastObject>> Node::multicast_objects() {
   return alive;
 }
 
+// The bytes taken on each device are those of the ranges that something alive holds.
+std::string Node::check_memory() {
+  std::vector<std::uint64_t> held(devices_.size(), 0);
+  std::set<const PhysicalRange*> seen;
+  const auto hold = [&](const std::shared_ptr<Allocation>& allocation) {
+    if (allocation && seen.insert(allocation->range.get()).second) {
+      held[static_cast<std::size_t>(allocation->device)] += allocation->range->size();
+    }
+  };
+  for (const auto& process : processes_) {
+    for (const auto& [value, handle] : process->handles) hold(handle.allocation);
+    for (const auto& [address, mapping] : process->space.mappings) hold(mapping.allocation);
+  }
+  for (const auto& object : multicast_objects()) {
+    for (const auto& [device, bound] : object->bindings()) {
+      for (const auto& [offset, binding] : bound) hold(binding.allocation);
+    }
+  }
+  for (const Exported& exported : descriptors.all()) hold(exported.allocation);
+  for (std::size_t device = 0; device < devices_.size(); ++device) {
+    if (devices_[device]->used() != held[device]) {
+      return "device " + std::to_string(device) + " has " + std::to_string(devices_[device]->used()) +
+             " bytes taken, and " + std::to_string(held[device]) + " held";
+    }
+  }
+  return {};
+}
+
+std::string Node::check_charges() {
+  std::vector<std::uint64_t> charged(multicast_used.size(), 0);
+  for (const auto& object : multicast_objects()) {
+    if (std::string broken = object->check_invariants(); !broken.empty()) return broken;
+    for (const auto& [device, bytes] : object->charged()) charged[static_cast<std::size_t>(device)] += bytes;
+  }
+  if (charged != multicast_used) return "multicast capacity in use is not what the objects are charged for";
+  for (const std::uint64_t used : multicast_used) {
+    if (used > machine.multicast_capacity_bytes) return "more multicast capacity is in use than there is";
+  }
+  return {};
+}
+
 std::string Node::check_invariants() {
+  descriptors.sweep();
   std::string broken = turnstile.check_invariants();
   for (const auto& device : devices_) {
     if (broken.empty()) broken = device->check_invariants();
@@ -80,10 +143,8 @@ std::string Node::check_invariants() {
   for (const auto& process : processes_) {
     if (broken.empty()) broken = process->check_invariants();
   }
-  for (const std::uint64_t used : multicast_used) {
-    if (broken.empty() && used > machine.multicast_capacity_bytes) broken = "more multicast capacity used than there is";
-  }
-  return broken;
+  if (broken.empty()) broken = check_memory();
+  return broken.empty() ? check_charges() : broken;
 }
 
 Node& node_of(simcuNode handle) { return *reinterpret_cast<Node*>(handle); }

@@ -29,11 +29,17 @@ class Node {
   Node& operator=(const Node&) = delete;
 
   const simcuMachine machine;
+
+ private:
+  // Before all that may hold memory of a device, so that it outlives them.
+  std::vector<std::unique_ptr<DeviceMemory>> devices_;
+
+ public:
+  std::vector<std::uint64_t> multicast_used;  // bytes charged, per device
   Turnstile turnstile;
   WriteLog writes;
   Incidents incidents;
   DescriptorTable descriptors;
-  std::vector<std::uint64_t> multicast_used;  // bytes charged, per device
 
   Process& create_process(int rank, const simcuPlacement& placement);
   void end_process(Process& process);
@@ -51,10 +57,15 @@ class Node {
   std::vector<std::shared_ptr<MulticastObject>> multicast_objects();
   void drop_descriptors_of(const Process& process) { descriptors.drop_of(process); }
 
+  // True in a child process forked after the node was made: nothing of it may be used there.
+  bool forked() const;
   std::string check_invariants();
 
  private:
-  std::vector<std::unique_ptr<DeviceMemory>> devices_;
+  std::string check_memory();
+  std::string check_charges();
+
+  const unsigned fork_generation_;
   std::vector<std::weak_ptr<MulticastObject>> multicast_;
   std::uint32_t next_allocation_id_ = 0;
   std::uint32_t next_multicast_id_ = 0;

@@ -35,23 +35,29 @@ Birth Process::birth(LedgerKind kind) {
 
 Context* Process::context_of(int device) const {
   const auto found = contexts_.find(device);
-  return found == contexts_.end() ? nullptr : found->second.get();
+  return found == contexts_.end() || !found->second->active ? nullptr : found->second.get();
 }
 
-Context& Process::retain_context(int device) {
+Context& Process::primary_context(int device) {
   std::unique_ptr<Context>& context = contexts_[device];
   if (!context) context = std::make_unique<Context>(*this, device);
-  ++context->retains;
   return *context;
 }
 
-void Process::drop_context(int device) {
-  Context* const context = context_of(device);
-  if (context == nullptr) return;
-  context->streams->synchronize_all("cuDevicePrimaryCtxRelease");
-  free_plain_of(device);
-  std::erase(this_thread().contexts, context);
-  contexts_.erase(device);
+Context& Process::retain_context(int device) {
+  Context& context = primary_context(device);
+  if (context.retains++ == 0) context.birth = birth(LedgerKind::kContext);
+  context.active = true;
+  return context;
+}
+
+CUresult Process::drop_context(Context& context) {
+  if (!context.active) return CUDA_SUCCESS;
+  context.streams->synchronize_all("cuDevicePrimaryCtxRelease");
+  if (!context.streams->idle()) return CUDA_ERROR_LAUNCH_TIMEOUT;
+  free_plain_of(context.device);
+  context.clear();
+  return CUDA_SUCCESS;
 }
 
 Context* Process::context_with(CUcontext handle) const {
@@ -61,14 +67,21 @@ Context* Process::context_with(CUcontext handle) const {
   return nullptr;
 }
 
+// The thread's stack may hold contexts of a process that it was bound to before; they are none of this one's.
 Context* Process::current_context() const {
   const ThreadState& thread = this_thread();
-  return thread.contexts.empty() ? nullptr : thread.contexts.back();
+  if (thread.contexts.empty()) return nullptr;
+  for (const auto& [device, context] : contexts_) {
+    if (context.get() == thread.contexts.back()) return context.get();
+  }
+  return nullptr;
 }
 
 std::vector<Context*> Process::contexts() const {
   std::vector<Context*> all;
-  for (const auto& [device, context] : contexts_) all.push_back(context.get());
+  for (const auto& [device, context] : contexts_) {
+    if (context->active) all.push_back(context.get());
+  }
   return all;
 }
 
@@ -119,8 +132,20 @@ void Process::map_plain(const Context& context, CUdeviceptr address, std::uint64
 
 CUresult Process::allocate_plain(Context& context, std::uint64_t bytes, CUdeviceptr* address) {
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  return bytes <= kLargestSmall && !space.has_wish() ? allocate_small(context, bytes, address)
+  const std::uint64_t largest_small = std::min(kLargestSmall, node_.machine.allocation_granularity_bytes / 2);
+  return bytes <= largest_small && !space.has_wish() ? allocate_small(context, bytes, address)
                                                      : allocate_large(context, bytes, address);
+}
+
+std::uint64_t Slab::room_for(std::uint64_t bytes, bool reuse) const {
+  std::uint64_t offset = reuse ? 0 : never_used;
+  if (reuse) {
+    for (const auto& [taken_offset, taken_bytes] : taken) {
+      if (offset + bytes <= taken_offset) break;
+      offset = taken_offset + taken_bytes;
+    }
+  }
+  return offset + bytes <= range->size() ? offset : range->size();
 }
 
 // Measured on 2 x H200: two allocations of 256 bytes in a row lie 512 bytes apart, and a freed place is used again.
@@ -128,13 +153,10 @@ CUresult Process::allocate_small(Context& context, std::uint64_t bytes, CUdevice
   const std::uint64_t step = round_up(bytes, kSlabStep);
   for (auto& [base, slab] : slabs_) {
     if (slab.device != context.device) continue;
-    std::uint64_t offset = 0;
-    for (const auto& [taken, taken_bytes] : slab.taken) {
-      if (offset + step <= taken) break;
-      offset = taken + taken_bytes;
-    }
-    if (offset + step > slab.range->size()) continue;
+    const std::uint64_t offset = slab.room_for(step, space.reuses());
+    if (offset == slab.range->size()) continue;
     slab.taken.emplace(offset, step);
+    slab.never_used = std::max(slab.never_used, offset + step);
     *address = base + offset;
     map_plain(context, *address, bytes, slab.range, offset);
     return CUDA_SUCCESS;
@@ -144,7 +166,7 @@ CUresult Process::allocate_small(Context& context, std::uint64_t bytes, CUdevice
   if (!range) return CUDA_ERROR_OUT_OF_MEMORY;
   const CUdeviceptr base = space.find_room(unit, unit);
   if (base == 0) return CUDA_ERROR_OUT_OF_MEMORY;
-  space.reservations.emplace(base, Reservation{.internal = true, .size = unit});
+  space.reservations.emplace(base, Reservation{.internal = true, .size = unit, .birth = {}});
   slabs_.emplace(base, Slab{.range = std::move(range), .device = context.device, .taken = {}});
   return allocate_small(context, bytes, address);
 }
@@ -202,6 +224,9 @@ std::string Process::check_invariants() const {
   for (const auto& [value, handle] : handles) {
     if (handle.references == 0 && handle.mappings == 0) return "a handle without references and mappings is kept";
     if (handle.mappings != mapped[value]) return "a handle miscounts its mappings";
+  }
+  for (const auto& [base, slab] : slabs_) {
+    if (slab.taken.empty()) return "an empty slab of small allocations is kept";
   }
   return space.check_invariants();
 }

@@ -25,10 +25,11 @@ namespace allranks::sim {
 class Node;
 
 // A handle value of cuMemCreate, cuMulticastCreate or an import. It lives as long as it has references, or mappings
-// made through it.
+// made through it; measured, it can still be mapped, retained and exported when only mappings are left.
 struct Handle {
   std::shared_ptr<Allocation> allocation;
   std::shared_ptr<MulticastObject> multicast;
+  unsigned handle_types = 0;  // what it may be exported as; measured, nothing for an import
   unsigned references = 1;
   unsigned mappings = 0;
   Birth birth;
@@ -39,6 +40,10 @@ struct Slab {
   std::shared_ptr<PhysicalRange> range;
   int device = 0;
   std::map<std::uint64_t, std::uint64_t> taken;  // offset -> bytes, in steps of 512
+  std::uint64_t never_used = 0;                  // everything handed out so far lies below
+
+  // Where `bytes` fit; the size of the range when they do not.
+  std::uint64_t room_for(std::uint64_t bytes, bool reuse) const;
 };
 
 class Process {
@@ -54,12 +59,14 @@ class Process {
   Birth birth(LedgerKind kind);
 
   // --- contexts ---
-  Context* context_of(int device) const;  // null when it is not retained
+  Context* context_of(int device) const;  // null when it is not active
+  Context& primary_context(int device);   // active or not
   Context& retain_context(int device);
-  void drop_context(int device);
-  Context* context_with(CUcontext handle) const;
-  Context* current_context() const;
-  std::vector<Context*> contexts() const;
+  // Ends what the context has; LAUNCH_TIMEOUT when its work cannot come to an end.
+  CUresult drop_context(Context& context);
+  Context* context_with(CUcontext handle) const;  // active or not
+  Context* current_context() const;               // active or not; null when the thread has none of this process
+  std::vector<Context*> contexts() const;         // active ones
 
   // --- handles ---
   CUmemGenericAllocationHandle add_handle(Handle handle);
@@ -90,7 +97,7 @@ class Process {
   std::vector<simcuCall> log;
   bool initialised = false;
   bool unwound = false;  // by a stall: every later call returns CUDA_ERROR_LAUNCH_TIMEOUT
-  bool forked = false;   // a child process: the driver is not usable there
+  CUresult unusable = CUDA_SUCCESS;  // what every call answers when there is no machine to drive
 
   std::string check_invariants() const;
 

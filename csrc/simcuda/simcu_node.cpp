@@ -1,13 +1,7 @@
-// Nodes, processes and the default process of simcu.h.
-#include <pthread.h>
-
-#include <cstdio>
-#include <cstdlib>
-#include <mutex>
+// Nodes, processes and faults of simcu.h.
 #include <string>
-#include <unordered_set>
+#include <utility>
 
-#include "generated.hpp"
 #include "include/simcu.h"
 #include "machine.hpp"
 #include "node.hpp"
@@ -23,49 +17,9 @@ std::string& last_error() {
   return message;
 }
 
-// The world of a program that knows nothing of simcu.h: one node with one process, made at the first driver call.
-// It is the one object behind the C ABI, because cuda.h gives its functions nothing else to find their state by. It
-// is never destroyed: threads may still be in the driver while the program ends.
-Process& default_process() {
-  static Process& process = []() -> Process& {
-    const char* const name = std::getenv("SIMCU_MACHINE");
-    const char* const devices = std::getenv("SIMCU_DEVICES");
-    simcuMachine machine{};
-    if (!machine_named(name == nullptr ? "h100" : name, devices == nullptr ? 8 : std::atoi(devices), machine) ||
-        !objection_to(machine).empty()) {
-      std::fprintf(stderr, "simcuda: SIMCU_MACHINE=%s SIMCU_DEVICES=%s: %s; using h100 with 8 devices\n",
-                   name == nullptr ? "" : name, devices == nullptr ? "" : devices, "no such machine");
-      machine_named("h100", 8, machine);
-    }
-    auto* const node = new Node(machine);
-    Process& made = node->create_process(0, {sizeof(simcuPlacement), SIMCU_PLACE_LOW, 0});
-    static Process* forked_from = &made;
-    pthread_atfork(nullptr, nullptr, [] { forked_from->forked = true; });
-    return made;
-  }();
-  return process;
-}
-
 }  // namespace
 
-Process& calling_process() {
-  Process* const bound = this_thread().process;
-  return bound != nullptr ? *bound : default_process();
-}
-
 void set_last_error(std::string message) { last_error() = std::move(message); }
-
-int not_supported(const char* name) {
-  static std::mutex mutex;
-  static std::unordered_set<std::string> said;
-  const std::lock_guard lock(mutex);
-  if (said.insert(name).second) {
-    std::fprintf(stderr, "simcuda: %s is not simulated: CUDA_ERROR_NOT_SUPPORTED\n", name);
-    Process& process = calling_process();
-    process.node().incidents.add(process, this_thread().label, "unsupported", name, "not simulated");
-  }
-  return CUDA_ERROR_NOT_SUPPORTED;
-}
 
 }  // namespace allranks::sim
 
@@ -105,6 +59,7 @@ simcuProcess simcuProcessCreate(simcuNode node, int rank, const simcuPlacement* 
                    ": a multiple of the allocation granularity below 2^47");
     return nullptr;
   }
+  const Turnstile::Turn turn(node_of(node).turnstile);
   return handle_of(node_of(node).create_process(rank, where));
 }
 

@@ -139,11 +139,12 @@ bool StreamTable::idle() const {
 CUresult StreamTable::synchronize_all(const char* call) {
   const auto synchronize = [&](Stream& stream) { return stream.idle() ? CUDA_SUCCESS : stream.synchronize(call); };
   CUresult result = synchronize(legacy_);
+  // Work of a broken context ends too; only after a stall there is nothing left to wait for.
   for (const auto& [handle, stream] : created_) {
-    if (result == CUDA_SUCCESS) result = synchronize(*stream);
+    if (result != CUDA_ERROR_LAUNCH_TIMEOUT) result = synchronize(*stream);
   }
   for (const auto& [thread, stream] : per_thread_) {
-    if (result == CUDA_SUCCESS) result = synchronize(*stream);
+    if (result != CUDA_ERROR_LAUNCH_TIMEOUT) result = synchronize(*stream);
   }
   return result != CUDA_SUCCESS ? result : context_.sticky_error;
 }

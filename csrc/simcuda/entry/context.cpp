@@ -35,34 +35,44 @@ CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   });
 }
 
+// Measured: INVALID_CONTEXT without a retain to give back.
 CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice device) {
   return with_device(Call::kDevicePrimaryCtxRelease, device, [&](Process& process) {
-    Context* const context = process.context_of(device);
-    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-    if (--context->retains == 0) process.drop_context(device);
+    Context& context = process.primary_context(device);
+    if (context.retains == 0) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context.retains == 1) {
+      if (const CUresult result = process.drop_context(context); result != CUDA_SUCCESS) return result;
+    }
+    --context.retains;
     return CUDA_SUCCESS;
   });
 }
 
+// Measured: the context is gone, the retains stay to be given back.
 CUresult CUDAAPI cuDevicePrimaryCtxReset(CUdevice device) {
-  return with_device(Call::kDevicePrimaryCtxReset, device, [&](Process& process) {
-    process.drop_context(device);
-    return CUDA_SUCCESS;
-  });
+  return with_device(Call::kDevicePrimaryCtxReset, device,
+                     [&](Process& process) { return process.drop_context(process.primary_context(device)); });
 }
 
 CUresult CUDAAPI cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* active) {
   return with_device(Call::kDevicePrimaryCtxGetState, device, [&](Process& process) {
-    const Context* const context = process.context_of(device);
-    if (flags != nullptr) *flags = context == nullptr ? 0 : context->flags;
-    if (active != nullptr) *active = context == nullptr ? 0 : 1;
+    if (flags == nullptr || active == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const Context& context = process.primary_context(device);
+    *flags = context.flags;
+    *active = context.active ? 1 : 0;
     return CUDA_SUCCESS;
   });
 }
 
+// Flags say how a host thread waits, which makes no difference here.
 CUresult CUDAAPI cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags) {
   return with_device(Call::kDevicePrimaryCtxSetFlags, device, [&](Process& process) {
-    if (Context* const context = process.context_of(device)) context->flags = flags;
+    constexpr unsigned kKnown = CU_CTX_SCHED_MASK | CU_CTX_MAP_HOST | CU_CTX_LMEM_RESIZE_TO_MAX;
+    const unsigned scheduling = flags & CU_CTX_SCHED_MASK;
+    if ((flags & ~kKnown) != 0 || scheduling == 3 || scheduling > CU_CTX_SCHED_BLOCKING_SYNC) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    process.primary_context(device).flags = flags;
     return CUDA_SUCCESS;
   });
 }
@@ -106,10 +116,13 @@ CUresult CUDAAPI cuCtxPopCurrent(CUcontext* context) {
   });
 }
 
+// Measured: also of a context that was destroyed.
 CUresult CUDAAPI cuCtxGetDevice(CUdevice* device) {
-  return entry_in_context(Call::kCtxGetDevice, [&](Process&, const Context& context) {
+  return entry(Call::kCtxGetDevice, Needs::kInit, [&](Process& process) {
+    const Context* const context = process.current_context();
+    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *device = context.device;
+    *device = context->device;
     return CUDA_SUCCESS;
   });
 }
@@ -122,11 +135,34 @@ CUresult CUDAAPI cuCtxGetApiVersion(CUcontext, unsigned int* version) {
   });
 }
 
+// Measured: mapping host memory is always on; also of a context that was destroyed.
 CUresult CUDAAPI cuCtxGetFlags(unsigned int* flags) {
-  return entry_in_context(Call::kCtxGetFlags, [&](Process&, const Context& context) {
+  return entry(Call::kCtxGetFlags, Needs::kInit, [&](Process& process) {
+    const Context* const context = process.current_context();
+    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *flags = context.flags;
+    *flags = context->flags | CU_CTX_MAP_HOST;
     return CUDA_SUCCESS;
+  });
+}
+
+// Measured on H200 with driver 580.
+CUresult CUDAAPI cuCtxGetLimit(size_t* value, CUlimit limit) {
+  return entry_in_context(Call::kCtxGetLimit, [&](Process&, const Context&) {
+    if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    switch (limit) {
+      case CU_LIMIT_STACK_SIZE: *value = 1024; return CUDA_SUCCESS;
+      case CU_LIMIT_PRINTF_FIFO_SIZE: *value = 8650752; return CUDA_SUCCESS;
+      case CU_LIMIT_MALLOC_HEAP_SIZE: *value = 8388608; return CUDA_SUCCESS;
+      case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT: *value = 2048; return CUDA_SUCCESS;
+      case CU_LIMIT_MAX_L2_FETCH_GRANULARITY: *value = 64; return CUDA_SUCCESS;
+      case CU_LIMIT_PERSISTING_L2_CACHE_SIZE: *value = 11796480; return CUDA_SUCCESS;
+      case CU_LIMIT_SHMEM_SIZE: *value = 232448; return CUDA_SUCCESS;
+      case CU_LIMIT_CIG_ENABLED: *value = 0; return CUDA_SUCCESS;
+      case CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH:
+      case CU_LIMIT_CIG_SHMEM_FALLBACK_ENABLED: return CUDA_ERROR_UNSUPPORTED_LIMIT;
+      default: return CUDA_ERROR_INVALID_VALUE;
+    }
   });
 }
 
@@ -147,7 +183,9 @@ CUresult CUDAAPI cuCtxSynchronize(void) {
 CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
   return entry_in_context(Call::kCtxEnablePeerAccess, [&](Process& process, Context& context) {
     const Context* const other = process.context_with(peer);
-    if (other == nullptr || other == &context) return CUDA_ERROR_INVALID_CONTEXT;
+    if (other == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (other == &context) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;  // measured
+    if (!other->active) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
     if (process.node().machine.peer_access == 0) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
     const auto device = static_cast<std::size_t>(other->device);

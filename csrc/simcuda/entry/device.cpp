@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "../device_attributes.hpp"
+
 using namespace allranks::sim;
 
 namespace {
@@ -20,62 +22,6 @@ CUresult ask_device(Call call, CUdevice device, const void* answer, const Body& 
     if (!is_device(process, device)) return CUDA_ERROR_INVALID_DEVICE;
     return body(process.node().machine);
   });
-}
-
-// Values of a Hopper GPU where the machine says nothing. False: an attribute this driver does not know.
-bool attribute_of(const simcuMachine& machine, CUdevice_attribute attribute, int& value) {
-  switch (attribute) {
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: value = machine.compute_capability_major; return true;
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: value = machine.compute_capability_minor; return true;
-    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: value = machine.multiprocessor_count; return true;
-    case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED: value = machine.multicast_supported; return true;
-    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED: value = machine.fabric_handle_supported; return true;
-    case CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR: value = machine.blocks_per_multiprocessor; return true;
-    case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
-    case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
-    case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
-    case CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH:
-    case CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_ECC_ENABLED: value = 1; return true;
-    case CU_DEVICE_ATTRIBUTE_INTEGRATED:
-    case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
-    case CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS:
-    case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS:
-    case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_WIN32_HANDLE_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_WIN32_KMT_HANDLE_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT:
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE:
-    case CU_DEVICE_ATTRIBUTE_TCC_DRIVER:
-    case CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID:
-    case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID: value = 0; return true;
-    case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT: value = 3; return true;
-    case CU_DEVICE_ATTRIBUTE_WARP_SIZE: value = 32; return true;
-    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-    case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X:
-    case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y: value = 1024; return true;
-    case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z: value = 64; return true;
-    case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X: value = 2147483647; return true;
-    case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y:
-    case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z: value = 65535; return true;
-    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR: value = 2048; return true;
-    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK: value = 49152; return true;
-    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: value = 232448; return true;
-    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: value = 233472; return true;
-    case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK:
-    case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR: value = 65536; return true;
-    case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: value = 50 << 20; return true;
-    case CU_DEVICE_ATTRIBUTE_CLOCK_RATE: value = 1980000; return true;
-    case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE: value = 3201000; return true;
-    case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH: value = 6144; return true;
-    default: return false;
-  }
 }
 
 }  // namespace
@@ -125,11 +71,10 @@ CUresult CUDAAPI cuDeviceTotalMem(size_t* bytes, CUdevice device) {
 
 CUresult CUDAAPI cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
   return ask_device(Call::kDeviceGetAttribute, device, value, [&](const simcuMachine& machine) {
-    if (attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID) {
-      *value = device + 1;
-      return CUDA_SUCCESS;
-    }
-    return attribute_of(machine, attribute, *value) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    const std::optional<int> found = attribute_of(machine, device, attribute);
+    if (!found) return CUDA_ERROR_INVALID_VALUE;
+    *value = *found;
+    return CUDA_SUCCESS;
   });
 }
 

@@ -20,8 +20,12 @@ CUresult CUDAAPI cuMemAlloc(CUdeviceptr* address, size_t bytes) {
   });
 }
 
+// Measured: null is SUCCESS and no context is needed, but a current one that was destroyed is an error.
 CUresult CUDAAPI cuMemFree(CUdeviceptr address) {
-  return entry_in_context(Call::kMemFree, [&](Process& process, const Context&) {
+  return entry(Call::kMemFree, Needs::kInit, [&](Process& process) {
+    const Context* const context = process.current_context();
+    if (context != nullptr && !context->active) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (context != nullptr && context->sticky_error != CUDA_SUCCESS) return context->sticky_error;
     return address == 0 ? CUDA_SUCCESS : process.free_plain(address);
   });
 }

@@ -7,9 +7,10 @@ using namespace allranks::sim;
 
 namespace {
 
+// [assumption] As measured for allocations, a handle value can be used while it has references or mappings.
 MulticastObject* object_of(Process& process, CUmemGenericAllocationHandle handle) {
   const Handle* const found = process.find_handle(handle);
-  return found != nullptr && found->references > 0 ? found->multicast.get() : nullptr;
+  return found != nullptr ? found->multicast.get() : nullptr;
 }
 
 bool supported(const Process& process) { return process.node().machine.multicast_supported != 0; }
@@ -20,11 +21,11 @@ bool on_granularity(const Process& process, std::uint64_t value) {
 
 // What both ways of binding have in common; `allocation` may be null when the caller found none.
 CUresult bind_memory(Process& process, CUmemGenericAllocationHandle handle, std::uint64_t offset,
-              const std::shared_ptr<Allocation>& allocation, std::uint64_t allocation_offset, std::uint64_t size,
-              unsigned long long flags, const char* call) {
+                     const std::shared_ptr<Allocation>& allocation, std::uint64_t allocation_offset,
+                     std::uint64_t size, unsigned long long flags, const char* call) {
   if (!supported(process)) return CUDA_ERROR_NOT_SUPPORTED;
   const Handle* const found = process.find_handle(handle);
-  if (found == nullptr || !found->multicast || found->references == 0 || !allocation || flags != 0) {
+  if (found == nullptr || !found->multicast || !allocation || flags != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   const std::shared_ptr<MulticastObject> object = found->multicast;
@@ -87,8 +88,10 @@ CUresult CUDAAPI cuMulticastCreate(CUmemGenericAllocationHandle* handle, const C
     std::shared_ptr<MulticastObject> object =
         process.node().create_multicast(properties->size, properties->numDevices, types);
     if (const CUresult result = object->charge_creation(); result != CUDA_SUCCESS) return result;
-    *handle =
-        process.add_handle({.multicast = std::move(object), .birth = process.birth(LedgerKind::kMulticast)});
+    *handle = process.add_handle({.allocation = nullptr,
+                                  .multicast = std::move(object),
+                                  .handle_types = types,
+                                  .birth = process.birth(LedgerKind::kMulticast)});
     return CUDA_SUCCESS;
   });
 }
@@ -110,8 +113,8 @@ CUresult CUDAAPI cuMulticastBindMem(CUmemGenericAllocationHandle handle, size_t 
                                     unsigned long long flags) {
   return entry(Call::kMulticastBindMem, Needs::kInit, [&](Process& process) {
     const Handle* const found = process.find_handle(memory);
-    return bind_memory(process, handle, offset, found == nullptr ? nullptr : found->allocation, memory_offset, size, flags,
-                "cuMulticastBindMem");
+    return bind_memory(process, handle, offset, found == nullptr ? nullptr : found->allocation, memory_offset, size,
+                       flags, "cuMulticastBindMem");
   });
 }
 
@@ -122,7 +125,7 @@ CUresult CUDAAPI cuMulticastBindAddr(CUmemGenericAllocationHandle handle, size_t
     const auto mapping = process.space.mapping_at(address);
     const bool usable = mapping != process.space.mappings.end() && !mapping->second.plain;
     return bind_memory(process, handle, offset, usable ? mapping->second.allocation : nullptr,
-                usable ? address - mapping->first : 0, size, flags, "cuMulticastBindAddr");
+                       usable ? address - mapping->first : 0, size, flags, "cuMulticastBindAddr");
   });
 }
 

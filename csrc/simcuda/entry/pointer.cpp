@@ -1,24 +1,68 @@
-// Attributes of pointers.
+// Attributes of pointers. Codes and values as measured on H200 with driver 580 (docs/hardware-facts.md), else as cuda.h
+// says.
 #include "cuda_api.hpp"
 
-#include "../copy.hpp"
+#include <string>
+
+#include "../generated.hpp"
 
 using namespace allranks::sim;
 
 namespace {
 
-template <typename T>
-CUresult answer(void* data, T value) {
-  *static_cast<T*>(data) = value;
+template <typename Value>
+CUresult answer(void* data, Value value) {
+  *static_cast<Value*>(data) = value;
   return CUDA_SUCCESS;
 }
 
-CUresult attribute_of(Process& process, const AddressSpace& space, void* data, CUpointer_attribute attribute,
-                      CUdeviceptr address) {
+// [cuda.h] Rights of the device of the current context.
+CUresult access_flags(const Process& process, const Mapping& mapping, void* data) {
+  const Context* const context = process.current_context();
+  if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  const auto device = static_cast<std::size_t>(context->device);
+  int flags = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
+  if (mapping.rights.read.test(device)) flags = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ;
+  if (mapping.rights.write.test(device)) flags = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
+  return answer<int>(data, flags);
+}
+
+unsigned handle_types(const Process& process, const Mapping& mapping) {
+  const auto handle = process.handles.find(mapping.handle);
+  return handle == process.handles.end() ? 0u : handle->second.handle_types;
+}
+
+// The range of an address: its reservation, also where nothing is mapped; memory of cuMemAlloc has its exact size.
+bool range_of(AddressSpace& space, CUdeviceptr address, CUdeviceptr& begin, std::uint64_t& size) {
+  const auto mapping = space.mapping_at(address);
+  if (mapping != space.mappings.end() && mapping->second.plain) {
+    begin = mapping->first;
+    size = mapping->second.size;
+    return true;
+  }
+  const auto reservation = space.reservation_at(address);
+  if (reservation == space.reservations.end() || reservation->second.internal) return false;
+  begin = reservation->first;
+  size = reservation->second.size;
+  return true;
+}
+
+// The mapping of an address: for memory of cuMemAlloc the whole range that the driver mapped for it.
+std::pair<CUdeviceptr, std::uint64_t> mapping_of(AddressSpace& space, CUdeviceptr begin, const Mapping& mapping) {
+  if (!mapping.plain) return {begin, mapping.size};
+  const auto reservation = space.reservation_at(begin);
+  return {reservation->first, reservation->second.size};
+}
+
+CUresult attribute_of(Process& process, void* data, CUpointer_attribute attribute, CUdeviceptr address) {
+  AddressSpace& space = process.space;
   const auto found = space.mapping_at(address);
   if (found == space.mappings.end()) return CUDA_ERROR_INVALID_VALUE;
   const auto& [base, mapping] = *found;
   const int device = mapping.allocation ? mapping.allocation->device : mapping.multicast->devices().front();
+  CUdeviceptr range_begin = 0;
+  std::uint64_t range_size = 0;
+  range_of(space, address, range_begin, range_size);
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT: {
       const Context* const context = process.context_of(device);
@@ -26,20 +70,64 @@ CUresult attribute_of(Process& process, const AddressSpace& space, void* data, C
     }
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: return answer<unsigned>(data, CU_MEMORYTYPE_DEVICE);
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: return answer<CUdeviceptr>(data, address);
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER: answer<void*>(data, nullptr); return CUDA_ERROR_INVALID_VALUE;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: return answer<int>(data, mapping.sync_memops);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID: return answer<unsigned long long>(data, mapping.buffer_id);
     case CU_POINTER_ATTRIBUTE_IS_MANAGED: return answer<int>(data, 0);
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: return answer<int>(data, device);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: return answer<int>(data, mapping.plain ? 1 : 0);
-    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: return answer<CUdeviceptr>(data, base);
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: return answer<size_t>(data, mapping.size);
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: return answer<CUdeviceptr>(data, range_begin);
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: return answer<size_t>(data, range_size);
     case CU_POINTER_ATTRIBUTE_MAPPED: return answer<int>(data, 1);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-      return answer<unsigned long long>(
-          data, mapping.allocation ? mapping.allocation->handle_types : mapping.multicast->handle_types);
-    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: return answer<CUdeviceptr>(data, base);
-    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: return answer<size_t>(data, mapping.size);
-    default: return CUDA_ERROR_NOT_SUPPORTED;
+      return answer<unsigned long long>(data, handle_types(process, mapping));
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+      return answer<int>(data, mapping.plain || (mapping.allocation && mapping.allocation->rdma_capable) ? 1 : 0);
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: return access_flags(process, mapping, data);
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: return answer<void*>(data, nullptr);
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+      return answer<CUdeviceptr>(data, mapping_of(space, base, mapping).first);
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: return answer<size_t>(data, mapping_of(space, base, mapping).second);
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+    case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+      return static_cast<CUresult>(not_supported("cuPointerGetAttribute of block ids, tokens and decompression"));
+    default: return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+bool is_wide(CUpointer_attribute attribute) {
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: return true;
+    default: return false;
+  }
+}
+
+// What cuPointerGetAttributes says of an address with nothing mapped: zeros, but for the device (-2), the host pointer
+// (the address itself, unless it is device memory without one) and the range of a reservation.
+void answer_unknown(Process& process, void* data, CUpointer_attribute attribute, CUdeviceptr address) {
+  CUdeviceptr begin = 0;
+  std::uint64_t size = 0;
+  const bool mapped = process.space.mapping_at(address) != process.space.mappings.end();
+  const bool reserved = range_of(process.space, address, begin, size);
+  if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR || attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE) {
+    if (!reserved) return;
+    answer<CUdeviceptr>(data, attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE ? size : begin);
+  } else if (attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER) {
+    answer<CUdeviceptr>(data, mapped ? 0 : address);
+  } else if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
+    answer<int>(data, -2);
+  } else if (is_wide(attribute)) {
+    answer<unsigned long long>(data, 0);
+  } else {
+    answer<int>(data, 0);
   }
 }
 
@@ -47,37 +135,34 @@ CUresult attribute_of(Process& process, const AddressSpace& space, void* data, C
 
 extern "C" {
 
-// Measured: INVALID_VALUE for a host pointer and for an address with nothing mapped.
+// Measured: INVALID_VALUE for a host pointer, for an address with nothing mapped, and for an unknown attribute.
 CUresult CUDAAPI cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr address) {
   return entry(Call::kPointerGetAttribute, Needs::kInit, [&](Process& process) {
     if (data == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    return attribute_of(process, process.space, data, attribute, address);
+    return attribute_of(process, data, attribute, address);
   });
 }
 
-// [cuda.h] An address that means nothing to CUDA gets zeros and success.
 CUresult CUDAAPI cuPointerGetAttributes(unsigned int count, CUpointer_attribute* attributes, void** data,
                                         CUdeviceptr address) {
   return entry(Call::kPointerGetAttributes, Needs::kInit, [&](Process& process) {
     if (attributes == nullptr || data == nullptr) return CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < count; ++i) {
-      const CUresult result = attribute_of(process, process.space, data[i], attributes[i], address);
-      if (result == CUDA_ERROR_NOT_SUPPORTED) return result;
-      if (result == CUDA_ERROR_INVALID_VALUE) {
-        *static_cast<unsigned*>(data[i]) =
-            attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ? static_cast<unsigned>(-2) : 0u;
-      }
+      const CUresult result = attribute_of(process, data[i], attributes[i], address);
+      if (result == CUDA_ERROR_INVALID_VALUE) answer_unknown(process, data[i], attributes[i], address);
+      if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE) return result;
     }
     return CUDA_SUCCESS;
   });
 }
 
+// Measured: NOT_SUPPORTED for mapped memory and for every other attribute, INVALID_VALUE for a host pointer.
 CUresult CUDAAPI cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr address) {
   return entry(Call::kPointerSetAttribute, Needs::kInit, [&](Process& process) {
     const auto found = process.space.mapping_at(address);
     if (value == nullptr || found == process.space.mappings.end()) return CUDA_ERROR_INVALID_VALUE;
-    if (attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) return CUDA_ERROR_INVALID_VALUE;
-    found->second.sync_memops = *static_cast<const int*>(value);
+    if (attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !found->second.plain) return CUDA_ERROR_NOT_SUPPORTED;
+    found->second.sync_memops = *static_cast<const int*>(value) != 0 ? 1 : 0;
     return CUDA_SUCCESS;
   });
 }

@@ -40,15 +40,21 @@ const char* symbol_for(const char* name, int version, bool& known) {
 
 extern "C" {
 
+// Measured: with `status` given a name that is not found is SUCCESS and a null function; a version from the future is
+// INVALID_VALUE. [cuda.h] Without it, NOT_FOUND.
 CUresult CUDAAPI cuGetProcAddress(const char* name, void** function, int version, cuuint64_t flags,
                                   CUdriverProcAddressQueryResult* status) {
   constexpr cuuint64_t kKnownFlags = CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
-  if (name == nullptr || function == nullptr || (flags & ~kKnownFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (name == nullptr || function == nullptr || (flags & ~kKnownFlags) != 0 || version > CUDA_VERSION) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   *function = nullptr;
   bool known = false;
   const char* const symbol = symbol_for(name, version, known);
   if (symbol != nullptr) {
-    const bool per_thread = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
+    // Measured: cuGetProcAddress itself has no variant of its own.
+    const bool per_thread = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0 &&
+                            std::strcmp(name, "cuGetProcAddress") != 0;
     for (const char* suffix : {"_ptsz", "_ptds", ""}) {
       if (*suffix != '\0' && !per_thread) continue;
       *function = own_symbol(std::string(symbol) + suffix);
@@ -60,7 +66,7 @@ CUresult CUDAAPI cuGetProcAddress(const char* name, void** function, int version
               : known              ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
                                    : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
   }
-  return *function != nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+  return *function != nullptr || status != nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
 }  // extern "C"
