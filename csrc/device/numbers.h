@@ -110,8 +110,8 @@ ALLRANKS_DEVICE W combine(W a, W b) {
   } else if constexpr (std::is_integral_v<W>) {
     // Unsigned and at least 32 bits wide, so that wrapping around is defined.
     using Bits = std::conditional_t<sizeof(W) < 4, std::uint32_t, std::make_unsigned_t<W>>;
-    const Bits x = static_cast<Bits>(a);
-    const Bits y = static_cast<Bits>(b);
+    const auto x = static_cast<Bits>(static_cast<std::make_unsigned_t<W>>(a));
+    const auto y = static_cast<Bits>(static_cast<std::make_unsigned_t<W>>(b));
     return static_cast<W>(operation == Operation::kSum ? x + y : x * y);
   } else {
     return operation == Operation::kSum ? a + b : a * b;

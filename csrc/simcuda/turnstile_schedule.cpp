@@ -89,7 +89,7 @@ void Turnstile::give_way() {
 }
 
 Task* Turnstile::pick_next(Task& leaving) {
-  if (runnable_.empty() && !(run_active_ && !waiting_.empty() && revive())) return nullptr;
+  if (runnable_.empty() && (!run_active_ || waiting_.empty() || !revive())) return nullptr;
   return cyclic_at(&leaving, ask(static_cast<std::uint32_t>(runnable_.size())));
 }
 
@@ -122,6 +122,7 @@ void Turnstile::call_stall() {
   stalled_ = true;
   record_moment(true);
   std::vector<Task*> all;
+  all.reserve(waiting_.size());
   for (const Waiter& waiter : waiting_) all.push_back(waiter.task);
   for (Task* task : all) {
     if (on_unwind && task->process != nullptr) on_unwind(task->process);
@@ -145,8 +146,8 @@ void Turnstile::record_moment(bool stall) {
                                 quoted(task->state == Task::State::kLeft ? "left" : "runnable"));
     }
   }
-  moment.waits += "]";
-  moment.others += "]";
+  moment.waits += ']';
+  moment.others += ']';
   moments_.push_back(std::move(moment));
 }
 
