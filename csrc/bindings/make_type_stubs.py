@@ -25,6 +25,17 @@ REPLACEMENTS = (
     (r"(?<![\w.])(list|set)\b(?![\[(])", r"\1[typing.Any]"),
     (r"(?<![\w.])dict\b(?![\[(])", "dict[str, typing.Any]"),
     (r"(?<![\w.])tuple\b(?![\[(])", "tuple[typing.Any, ...]"),
+    # What a std::string or a buffer of bytes takes.
+    (r"\bdata: str\b", "data: bytes"),
+    (r"typing_extensions\.Buffer", "bytes | bytearray | memoryview | numpy.ndarray[typing.Any, typing.Any]"),
+    # A shared pointer takes None too.
+    (r"(?<=: )(ChannelCachePolicy|MulticastPolicy|ReleasePolicy)(?=[,)])", r"\1 | None"),
+    # A policy is called with lists, and what it calls takes any sequence.
+    (r"mine: collections\.abc\.Sequence\[int\]", "mine: list[int]"),
+    (
+        r"exchange: collections\.abc\.Callable\[\[list\[int\]\], .*?\]\]\]",
+        "exchange: collections.abc.Callable[[collections.abc.Sequence[int]], list[list[int]]]",
+    ),
 )
 
 
@@ -38,10 +49,8 @@ def generate(folder: Path) -> dict[str, str]:
         text = path.read_text(encoding="utf-8")
         for pattern, replacement in REPLACEMENTS:
             text = re.sub(pattern, replacement, text)
-        if "typing." in text and "import typing\n" not in text:
-            text = text.replace(
-                "from __future__ import annotations\n", "from __future__ import annotations\nimport typing\n"
-            )
+        imports = [name for name in ("numpy", "typing") if f"{name}." in text and f"import {name}\n" not in text]
+        text = text.replace("import annotations\n", "import annotations\n" + "".join(f"import {n}\n" for n in imports))
         path.write_text(text, encoding="utf-8")
     subprocess.run(
         [sys.executable, "-P", "-m", "ruff", "format", "--isolated", "--quiet", "--line-length=120", str(made)],
