@@ -17,20 +17,10 @@ namespace {
 
 BlockGroup& group_of(simcuBlock* block) { return *static_cast<BlockGroup::Lane*>(block->detail)->group; }
 
-std::string place_of(CUdeviceptr address, std::uint64_t size) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%llu bytes at 0x%llx", static_cast<unsigned long long>(size),
-                static_cast<unsigned long long>(address));
-  return text;
-}
-
 [[noreturn]] void fail_access(BlockGroup& group, AccessFault fault, CUdeviceptr address, std::uint64_t size) {
-  const char* const why = fault == AccessFault::kNothingMapped ? "nothing is mapped there"
-                          : fault == AccessFault::kNoRights    ? "the device has no access rights there"
-                                                               : "some device has nothing bound there";
   group.fail(CUDA_ERROR_ILLEGAL_ADDRESS,
              fault == AccessFault::kMulticastUnbound ? "multicast_unbound" : "illegal_address",
-             place_of(address, size) + ": " + why);
+             place_of(address, size) + ": " + reason_of(fault));
 }
 
 void succeed(BlockGroup& group, AccessFault fault, CUdeviceptr address, std::uint64_t size) {

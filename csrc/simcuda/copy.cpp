@@ -1,6 +1,7 @@
 #include "copy.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -63,6 +64,23 @@ AccessFault with_host_source(const Access& access, CUdeviceptr destination, cons
 }
 
 }  // namespace
+
+std::string place_of(CUdeviceptr address, std::uint64_t size) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%llu bytes at 0x%llx", static_cast<unsigned long long>(size),
+                static_cast<unsigned long long>(address));
+  return text;
+}
+
+const char* reason_of(AccessFault fault) {
+  switch (fault) {
+    case AccessFault::kNone: return "nothing is wrong there";
+    case AccessFault::kNothingMapped: return "nothing is mapped there";
+    case AccessFault::kNoRights: return "the device has no access rights there";
+    case AccessFault::kMulticastUnbound: return "some device has nothing bound there";
+  }
+  return "";
+}
 
 bool is_device_address(CUdeviceptr address) {
   return address >= kLowestDeviceAddress && address < kHighestDeviceAddress;

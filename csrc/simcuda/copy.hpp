@@ -27,6 +27,10 @@ struct Stretch;
 // Why an access failed; kNone: it did not.
 enum class AccessFault { kNone, kNothingMapped, kNoRights, kMulticastUnbound };
 
+// For reports: "8 bytes at 0x1000000000000", "nothing is mapped there".
+std::string place_of(CUdeviceptr address, std::uint64_t size);
+const char* reason_of(AccessFault fault);
+
 // True for numbers in the range that device addresses come from.
 bool is_device_address(CUdeviceptr address);
 

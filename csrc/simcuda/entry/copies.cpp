@@ -33,13 +33,22 @@ Access access_of(Process& process, const Context& context) {
   return {.process = process, .device = context.device, .label = this_thread().label};
 }
 
-CUresult check(const Access& access, const End& destination, const End& source, std::uint64_t size) {
-  AccessFault fault = AccessFault::kNone;
-  if (destination.on_device) fault = check_range(access, destination.address, size, true);
-  if (fault == AccessFault::kNone && source.on_device) fault = check_range(access, source.address, size, false);
-  if (!destination.on_device && destination.address == 0) return CUDA_ERROR_INVALID_VALUE;
-  if (!source.on_device && source.address == 0) return CUDA_ERROR_INVALID_VALUE;
+// What a call answers about a range that it is to access. A hole behind a multicast address is found by the device, so
+// it is reported and breaks the context [assumption].
+CUresult check_end(Context& context, const Access& access, const End& end, std::uint64_t size, bool for_writing) {
+  if (!end.on_device) return end.address == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+  const AccessFault fault = check_range(access, end.address, size, for_writing);
+  if (fault == AccessFault::kMulticastUnbound) {
+    access.process.node().incidents.add(access.process, access.label, "multicast_unbound", name_of(this_thread().call),
+                                        place_of(end.address, size) + ": " + reason_of(fault));
+    context.sticky_error = code_of(fault);
+  }
   return code_of(fault);
+}
+
+CUresult check(Context& context, const Access& access, const End& destination, const End& source, std::uint64_t size) {
+  const CUresult result = check_end(context, access, destination, size, true);
+  return result != CUDA_SUCCESS ? result : check_end(context, access, source, size, false);
 }
 
 CUresult carry_out(const Access& access, const End& destination, const End& source, std::uint64_t size) {
@@ -68,21 +77,23 @@ CUresult on_default_stream(const Context& context, const char* call, std::functi
 }
 
 CUresult copy_now(Call call, const End& destination, const End& source, std::uint64_t size) {
-  return entry_in_context(call, [&](Process& process, const Context& context) {
+  return entry_in_context(call, [&](Process& process, Context& context) {
     if (size == 0) return CUDA_SUCCESS;
     const Access access = access_of(process, context);
-    if (const CUresult result = check(access, destination, source, size); result != CUDA_SUCCESS) return result;
+    const CUresult result = check(context, access, destination, source, size);
+    if (result != CUDA_SUCCESS) return result;
     return on_default_stream(context, name_of(call), [=] { return carry_out(access, destination, source, size); });
   });
 }
 
 CUresult copy_on_stream(Call call, const End& destination, const End& source, std::uint64_t size, CUstream handle) {
-  return entry_in_context(call, [&](Process& process, const Context& context) {
+  return entry_in_context(call, [&](Process& process, Context& context) {
     Stream* const stream = find_stream(process, handle);
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (size == 0) return CUDA_SUCCESS;
     const Access access = access_of(process, context);
-    if (const CUresult result = check(access, destination, source, size); result != CUDA_SUCCESS) return result;
+    const CUresult result = check(context, access, destination, source, size);
+    if (result != CUDA_SUCCESS) return result;
     if (source.on_device) {
       stream->enqueue(name_of(call), [=] { return carry_out(access, destination, source, size); });
     } else {
@@ -96,13 +107,13 @@ CUresult copy_on_stream(Call call, const End& destination, const End& source, st
 }
 
 template <typename Element>
-CUresult fill(Process& process, const Context& context, const char* call, CUdeviceptr destination, Element element,
+CUresult fill(Process& process, Context& context, const char* call, CUdeviceptr destination, Element element,
               std::uint64_t count, Stream* stream) {
   const Access access = access_of(process, context);
   if (destination % sizeof(Element) != 0) return CUDA_ERROR_INVALID_VALUE;
   if (count == 0) return CUDA_SUCCESS;
-  const AccessFault fault = check_range(access, destination, count * sizeof(Element), true);
-  if (fault != AccessFault::kNone) return code_of(fault);
+  const CUresult result = check_end(context, access, device_end(destination), count * sizeof(Element), true);
+  if (result != CUDA_SUCCESS) return result;
   std::function<CUresult()> work = [=] {
     return code_of(fill_bytes(access, destination, &element, sizeof element, count));
   };
@@ -113,14 +124,14 @@ CUresult fill(Process& process, const Context& context, const char* call, CUdevi
 
 template <typename Element>
 CUresult fill_now(Call call, CUdeviceptr destination, Element element, std::uint64_t count) {
-  return entry_in_context(call, [&](Process& process, const Context& context) {
+  return entry_in_context(call, [&](Process& process, Context& context) {
     return fill(process, context, name_of(call), destination, element, count, nullptr);
   });
 }
 
 template <typename Element>
 CUresult fill_on_stream(Call call, CUdeviceptr destination, Element element, std::uint64_t count, CUstream handle) {
-  return entry_in_context(call, [&](Process& process, const Context& context) {
+  return entry_in_context(call, [&](Process& process, Context& context) {
     Stream* const stream = find_stream(process, handle);
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     return fill(process, context, name_of(call), destination, element, count, stream);
