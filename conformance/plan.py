@@ -173,11 +173,12 @@ class _Resolver:
 
     def drop(self, step: p.Drop) -> dict[str, object] | None:
         ranks = self.ranks_of(step)
-        live: list[_Channels] | list[_Group] | list[_Binding] = {
+        by_name: dict[str, list[_Channels] | list[_Group] | list[_Binding]] = {
             "channels": self.channels,
             "binding": self.bindings,
             "group": self.groups,
-        }[step.what]
+        }
+        live = by_name[step.what]
         if not live or not ranks:
             return None
         dropped = live.pop(step.index % len(live))

@@ -50,8 +50,8 @@ def print_matrix(console: Console, result: Result) -> None:
     console.print(f"{result.programs} Programs run, {len(result.findings)} requirements broken.")
     if result.nondeterministic:
         console.print(
-            f"[bold red]Uncontrolled nondeterminism:[/] {len(result.nondeterministic)} Programs gave another Trace when "
-            "they were run again."
+            f"[bold red]Uncontrolled nondeterminism:[/] {len(result.nondeterministic)} Programs gave another Trace "
+            "when they were run again."
         )
 
 

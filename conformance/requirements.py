@@ -118,7 +118,7 @@ REQUIREMENTS: Final = _all(
     ),
     Requirement(
         id="LIFE-1",
-        statement="After close nothing is left: memory, objects, bindings, mappings, reservations, handles, descriptors.",
+        statement="After close nothing is left: memory, objects, bindings, mappings, reservations, handles or fds.",
         origins=("pytorch/pytorch#177459", "NVIDIA/nccl#2087"),
     ),
     Requirement(
@@ -162,8 +162,8 @@ def select(names: list[str]) -> tuple[str, ...]:
         return tuple(REQUIREMENTS)
     chosen: list[str] = []
     for name in names:
-        found = [id for id, requirement in REQUIREMENTS.items() if name.upper() in (id, requirement.family)]
+        found = [known for known, requirement in REQUIREMENTS.items() if name.upper() in (known, requirement.family)]
         if not found:
             raise UsageError(f"requirement={name!r}: known are {', '.join(REQUIREMENTS)}, and the families of these")
-        chosen += [id for id in found if id not in chosen]
+        chosen += [known for known in found if known not in chosen]
     return tuple(chosen)

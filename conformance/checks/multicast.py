@@ -13,7 +13,7 @@ def _violation(requirement: str, rank: int, step: Planned, evidence: str) -> Vio
     return Violation(requirement=requirement, rank=rank, step=step.number, operation=step.operation, evidence=evidence)
 
 
-def _reach_fault(view: View, step: Planned, reached: list[list[int]]) -> str | None:
+def _reach_fault(step: Planned, reached: list[list[int]]) -> str | None:
     """Find what is wrong with where a binding's address leads: each rank's own buffer, from its start, whole."""
     size = min(part.size_bytes for part in step.parts if part is not None)
     for rank, part in enumerate(step.parts):
@@ -44,7 +44,7 @@ def nvls_1(view: View) -> Outcome:
             continue
         outcome.evaluated += 1
         for rank, event in enumerate(events):
-            fault = _reach_fault(view, step, event.observed["reached"])
+            fault = _reach_fault(step, event.observed["reached"])
             if fault is not None:
                 outcome.violations.append(_violation("NVLS-1", rank, step, fault))
                 break
@@ -107,9 +107,7 @@ def _live_bindings(view: View, before: Planned) -> dict[int, tuple[Planned, int]
         event = view.events(step)[0]
         if isinstance(step.step, p.Bind) and step.group == before.group and event.status == "ok":
             live[step.target] = (step, event.observed["offset_bytes"])
-        elif isinstance(step.step, p.Unbind):
-            live.pop(step.target, None)
-        elif isinstance(step.step, p.Drop) and step.step.what == "binding":
+        elif isinstance(step.step, p.Unbind) or (isinstance(step.step, p.Drop) and step.step.what == "binding"):
             live.pop(step.target, None)
     return live
 

@@ -1,5 +1,4 @@
-"""The corpus: communicators that are wrong on purpose, each with one public bug put back, and right ones that are
-unusual.
+"""The corpus: communicators that are wrong on purpose, each with one public bug put back, and unusual right ones.
 
 A mutant is written from the report before the check that finds it is run, and passes the plain sweep: fresh, equal
 buffers, nothing freed, no fault. So none is caught for being broken outright.
@@ -41,7 +40,7 @@ class Specimen:
 
 
 MUTANTS: Final[dict[str, Specimen]] = {
-    specimen["name"]: Specimen(**specimen)  # type: ignore[arg-type]
+    str(specimen["name"]): Specimen(**specimen)  # type: ignore[arg-type]
     for specimen in (*reference_mutants.SPECIMENS, *small_mutants.SPECIMENS)
 }
 VARIANTS: Final[dict[str, Specimen]] = {}

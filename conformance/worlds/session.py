@@ -31,7 +31,7 @@ _WINDOW_BYTES: Final = 64
 
 
 def store_windows(size_bytes: int) -> list[tuple[int, int]]:
-    """Give (offset, size) of what `MulticastStore` writes of a buffer: all of a small one, else both ends and the middle.
+    """Give (offset, size) of what `MulticastStore` writes of a buffer: all of a small one, else ends and middle.
 
     Offsets are multiples of 4; the last window reaches the last byte.
     """
@@ -259,7 +259,7 @@ class Session:
         return {"capacity_bytes": group.capacity_bytes}
 
     def _reached(self, address: int, size: int) -> list[list[int]]:
-        """Say where an address range leads: [from, size, rank, buffer, offset]; rank -1 is memory of nobody's buffer."""
+        """Say where an address range leads: [from, size, rank, buffer, offset]; rank -1: nobody's buffer."""
         pieces = []
         for piece in self.process.resolve(address, size):
             owner = self.owners.get(piece.allocation, (-1, -1)) if piece.device >= 0 else (-2, -1)

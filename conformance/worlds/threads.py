@@ -1,8 +1,8 @@
 """World `threads`: ranks are threads of this process that take turns on the simulated driver. Deterministic.
 
 Every Program gets a fresh node. Nothing of real time enters: a hang is known when nothing can run. The one exception is
-a backend that blocks or computes without coming by the driver; after `quiet_timeout_s` its stacks are taken, its threads
-are left behind, and the world goes on with new ones.
+a backend that blocks or computes without coming by the driver; after `quiet_timeout_s` its stacks are taken, its
+threads are left behind, and the world goes on with new ones.
 """
 
 from __future__ import annotations

@@ -88,8 +88,9 @@ def symbol_rows(typedefs: str, names: set[str]) -> list[str]:
 def forwarder(name: str, target: str, extra: str) -> str:
     """Give the definition of an old symbol that calls the newer one with the same arguments, and `extra`."""
     registers = "unsigned long a, unsigned long b, unsigned long c, unsigned long d"
+    one_more = ", unsigned long" if extra else ""
     return (
-        f"int {target}(unsigned long, unsigned long, unsigned long, unsigned long{', unsigned long' if extra else ''});\n"
+        f"int {target}(unsigned long, unsigned long, unsigned long, unsigned long{one_more});\n"
         f'__attribute__((visibility("default"))) int {name}({registers}) {{ return {target}(a, b, c, d{extra}); }}'
     )
 
@@ -119,7 +120,8 @@ def main(cuda_h: Path, output: Path, sources: list[Path]) -> None:
         'extern "C" {',
         "// Called with the arguments of the real function, which it leaves alone.",
         *(
-            f'__attribute__((visibility("default"))) int {name}() {{ return allranks::sim::not_supported_call("{name}"); }}'
+            f'__attribute__((visibility("default"))) int {name}() '
+            f'{{ return allranks::sim::not_supported_call("{name}"); }}'
             for name in stubs
         ),
         "// Pass their arguments, which lie in registers, on as they are.",

@@ -1,3 +1,5 @@
+"""Worlds for the suite's tests."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator

@@ -88,7 +88,7 @@ def test_every_prefix_of_a_case_is_refused() -> None:
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="missing.json: cannot be read"):
+    with pytest.raises(UsageError, match=r"missing\.json: cannot be read"):
         load(tmp_path / "missing.json")
 
 

@@ -1,5 +1,4 @@
-"""The reference is clean, every mutant passes the plain sweep, and each is flagged at what it breaks: by its case file
-and by generated Programs."""
+"""The reference is clean; every mutant passes the plain sweep and is flagged at what it breaks, by case and by seed."""
 
 from __future__ import annotations
 

@@ -18,6 +18,8 @@ from allranks.conformance.program import Program
 from allranks.conformance.strategies import TABLES, programs
 from allranks.conformance.worlds.threads import RunOptions, ThreadsWorld
 
+WorldOf = Callable[..., ThreadsWorld]
+
 CASES = ("rdv-one-rank-reallocates", "nvls-eight-buffers")
 
 _IN_ANOTHER_PROCESS = """
@@ -26,8 +28,6 @@ from allranks import sim
 from allranks.conformance.backend import load_backend
 from allranks.conformance.cases import shipped
 from allranks.conformance.worlds.threads import ThreadsWorld
-
-WorldOf = Callable[..., ThreadsWorld]
 
 with ThreadsWorld(load_backend(sys.argv[1]), sim.machine("h100")) as world:
     sys.stdout.write(world.run(shipped()[sys.argv[2]].program).digest())
