@@ -32,7 +32,7 @@ check: $(DONE)/install  ## build, install, and run the conformance suite on the 
 	find "$$folder" -type f | sed 's/^/written: /'; rmdir "$$folder" 2>/dev/null; exit $$code
 
 test: $(DONE)/install $(DONE)/test-tools  ## build, install, and run the project's own tests
-	$(BIN)/python -P -m pytest tests $(ARGS)
+	$(BIN)/python -P -m pytest tests -n $(JOBS) $(ARGS)
 
 lint: $(DONE)/develop $(BUILD)/tidy/compile_commands.json  ## ruff, clang-format and clang-tidy
 	$(BIN)/ruff check $(PYTHON_FOLDERS)
@@ -51,7 +51,7 @@ sanitize: $(DONE)/test-tools  ## the tests, on C++ built with AddressSanitizer a
 	  LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 	  ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0:abort_on_error=1 \
 	  UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
-	  ALLRANKS_SANITIZED=1 $(BIN)/python -P -m pytest tests $(ARGS)
+	  $(BIN)/python -P -m pytest tests -n $(JOBS) $(ARGS)
 
 format: $(DONE)/develop  ## rewrite the sources in the project's format
 	$(BIN)/ruff check --fix $(PYTHON_FOLDERS)
