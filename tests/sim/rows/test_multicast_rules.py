@@ -210,3 +210,23 @@ def test_a_released_object_takes_nothing_more() -> None:
     ok(driver.cuMemRelease(team))
     expect(INVALID, bind(team, 0, create()))
     expect(INVALID, driver.cuMulticastUnbind(team, 0, 0, GRANULE))
+
+
+def test_a_machine_with_a_coarser_multicast_granularity(make_node: MakeNode) -> None:
+    """Sizes and offsets that suit plain memory do not suit the object: to create, to bind, to map."""
+    node = make_node(
+        sim.machine(
+            "h200",
+            devices=2,
+            multicast_granularity_minimum_bytes=2 * GRANULE,
+            multicast_granularity_recommended_bytes=2 * GRANULE,
+        )
+    )
+    start(node.create_process(0))
+    expect(INVALID, driver.cuMulticastCreate(object_properties(3 * GRANULE)))
+    team, memory = create_team(4 * GRANULE), create(4 * GRANULE)
+    expect(INVALID, bind(team, GRANULE, memory, 2 * GRANULE))
+    expect(INVALID, bind(team, 0, memory, GRANULE))
+    expect(INVALID, bind(team, 0, memory, 2 * GRANULE, memory_offset=GRANULE))
+    ok(bind(team, 2 * GRANULE, memory, 2 * GRANULE))
+    expect(INVALID, driver.cuMemMap(reserve(4 * GRANULE), GRANULE, 0, team, 0))
