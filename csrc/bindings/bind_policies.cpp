@@ -91,37 +91,42 @@ void bind_policies(py::module_& module) {
       .def_readonly("address", &RegionIdentity::address)
       .def_readonly("size", &RegionIdentity::size)
       .def_readonly("segments", &RegionIdentity::segments);
-  py::class_<ChannelCachePolicy, PyChannelCachePolicy, std::shared_ptr<ChannelCachePolicy>>(module, "ChannelCachePolicy")
+  py::class_<ChannelCachePolicy, PyChannelCachePolicy, std::shared_ptr<ChannelCachePolicy>>(module,
+                                                                                            "ChannelCachePolicy")
       .def(py::init<>())
-      .def("key", [](const ChannelCachePolicy& self,
-                     const RegionIdentity& region) { return py::bytes(self.ChannelCachePolicy::key(region)); },
-           py::arg("region"))
-      .def("decide",
-           [](const ChannelCachePolicy& self, const std::vector<SlotMask>& mine,
-              const ChannelCachePolicy::Exchange& exchange) {
-             return self.ChannelCachePolicy::decide(mine, exchange);
-           },
-           py::arg("mine"), py::arg("exchange"));
+      .def(
+          "key",
+          [](const ChannelCachePolicy& self, const RegionIdentity& region) {
+            return py::bytes(self.ChannelCachePolicy::key(region));
+          },
+          py::arg("region"))
+      .def(
+          "decide",
+          [](const ChannelCachePolicy& self, const std::vector<SlotMask>& mine,
+             const ChannelCachePolicy::Exchange& exchange) { return self.ChannelCachePolicy::decide(mine, exchange); },
+          py::arg("mine"), py::arg("exchange"));
   py::class_<MulticastPolicy, PyMulticastPolicy, std::shared_ptr<MulticastPolicy>>(module, "MulticastPolicy")
       .def(py::init<>())
-      .def("offset_of",
-           [](const MulticastPolicy& self, const std::vector<std::pair<std::uint64_t, std::uint64_t>>& bound,
-              std::uint64_t size, std::uint64_t capacity) {
-             return self.MulticastPolicy::offset_of(ranges_from(bound), size, capacity);
-           },
-           py::arg("bound"), py::arg("size"), py::arg("capacity"))
-      .def("address_of",
-           [](const MulticastPolicy& self, std::uint64_t base, std::uint64_t offset) {
-             return self.MulticastPolicy::address_of(base, offset);
-           },
-           py::arg("base"), py::arg("offset"));
+      .def(
+          "offset_of",
+          [](const MulticastPolicy& self, const std::vector<std::pair<std::uint64_t, std::uint64_t>>& bound,
+             std::uint64_t size,
+             std::uint64_t capacity) { return self.MulticastPolicy::offset_of(ranges_from(bound), size, capacity); },
+          py::arg("bound"), py::arg("size"), py::arg("capacity"))
+      .def(
+          "address_of",
+          [](const MulticastPolicy& self, std::uint64_t base, std::uint64_t offset) {
+            return self.MulticastPolicy::address_of(base, offset);
+          },
+          py::arg("base"), py::arg("offset"));
   py::class_<ReleasePolicy, PyReleasePolicy, std::shared_ptr<ReleasePolicy>>(module, "ReleasePolicy")
       .def(py::init<>())
-      .def("gives_back",
-           [](const ReleasePolicy& self, const std::string& resource) {
-             return self.ReleasePolicy::gives_back(resource_from(resource));
-           },
-           py::arg("resource"));
+      .def(
+          "gives_back",
+          [](const ReleasePolicy& self, const std::string& resource) {
+            return self.ReleasePolicy::gives_back(resource_from(resource));
+          },
+          py::arg("resource"));
 }
 
 }  // namespace allranks::bindings

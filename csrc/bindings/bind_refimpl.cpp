@@ -36,34 +36,38 @@ void bind_bootstrap(py::module_& module) {
       .def_property_readonly("rank_count", &Bootstrap::rank_count)
       .def_property_readonly("rendezvous_count", &Bootstrap::rendezvous_count)
       .def("set_timeout_us", &Bootstrap::set_timeout_us, py::arg("timeout_us"))
-      .def("all_gather",
-           [](Bootstrap& self, const std::string& data, const std::string& object) {
-             std::vector<Bytes> gathered;
-             {
-               const py::gil_scoped_release nogil;
-               gathered = self.all_gather(data, object);
-             }
-             py::list list;
-             for (const Bytes& bytes : gathered) list.append(py::bytes(bytes));
-             return list;
-           },
-           py::arg("data"), py::arg("object"))
-      .def("barrier", [](Bootstrap& self, const std::string& object) { self.barrier(object); }, py::arg("object"),
-           NoGil())
+      .def(
+          "all_gather",
+          [](Bootstrap& self, const std::string& data, const std::string& object) {
+            std::vector<Bytes> gathered;
+            {
+              const py::gil_scoped_release nogil;
+              gathered = self.all_gather(data, object);
+            }
+            py::list list;
+            for (const Bytes& bytes : gathered) list.append(py::bytes(bytes));
+            return list;
+          },
+          py::arg("data"), py::arg("object"))
+      .def(
+          "barrier", [](Bootstrap& self, const std::string& object) { self.barrier(object); }, py::arg("object"),
+          NoGil())
       .def("send", &Bootstrap::send, py::arg("peer"), py::arg("tag"), py::arg("data"), NoGil())
-      .def("receive",
-           [](Bootstrap& self, int peer, int tag) {
-             Bytes bytes;
-             {
-               const py::gil_scoped_release nogil;
-               bytes = self.receive(peer, tag);
-             }
-             return py::bytes(bytes);
-           },
-           py::arg("peer"), py::arg("tag"))
+      .def(
+          "receive",
+          [](Bootstrap& self, int peer, int tag) {
+            Bytes bytes;
+            {
+              const py::gil_scoped_release nogil;
+              bytes = self.receive(peer, tag);
+            }
+            return py::bytes(bytes);
+          },
+          py::arg("peer"), py::arg("tag"))
       .def("leave", &Bootstrap::leave, NoGil());
   py::class_<InProcessRendezvous, std::shared_ptr<InProcessRendezvous>>(module, "InProcessRendezvous")
-      .def(py::init([](int rank_count) { return std::make_shared<InProcessRendezvous>(rank_count, waiter_of_process()); }),
+      .def(py::init(
+               [](int rank_count) { return std::make_shared<InProcessRendezvous>(rank_count, waiter_of_process()); }),
            py::arg("rank_count"))
       .def_property_readonly("rank_count", &InProcessRendezvous::rank_count)
       .def("bootstrap", &InProcessRendezvous::bootstrap, py::arg("rank"), NoGil());
@@ -73,27 +77,30 @@ CUstream stream_from(std::uint64_t handle) { return reinterpret_cast<CUstream>(h
 
 void bind_channels(py::module_& module) {
   py::class_<MemoryChannels, std::shared_ptr<MemoryChannels>>(module, "MemoryChannels")
-      .def("put",
-           [](MemoryChannels& self, int peer, std::uint64_t destination_offset, std::uint64_t source_address,
-              std::uint64_t size, std::uint64_t stream) {
-             self.put(peer, {destination_offset, source_address, size}, stream_from(stream));
-           },
-           py::arg("peer"), py::arg("destination_offset"), py::arg("source_address"), py::arg("size"),
-           py::arg("stream"), NoGil())
-      .def("get",
-           [](MemoryChannels& self, int peer, std::uint64_t source_offset, std::uint64_t destination_address,
-              std::uint64_t size, std::uint64_t stream) {
-             self.get(peer, {source_offset, destination_address, size}, stream_from(stream));
-           },
-           py::arg("peer"), py::arg("source_offset"), py::arg("destination_address"), py::arg("size"),
-           py::arg("stream"), NoGil())
-      .def("signal",
-           [](MemoryChannels& self, int peer, std::uint64_t stream) { self.signal(peer, stream_from(stream)); },
-           py::arg("peer"), py::arg("stream"), NoGil())
-      .def("wait", [](MemoryChannels& self, int peer, std::uint64_t stream) { self.wait(peer, stream_from(stream)); },
-           py::arg("peer"), py::arg("stream"), NoGil())
-      .def("flush", [](MemoryChannels& self, std::uint64_t stream) { self.flush(stream_from(stream)); },
-           py::arg("stream"), NoGil())
+      .def(
+          "put",
+          [](MemoryChannels& self, int peer, std::uint64_t destination_offset, std::uint64_t source_address,
+             std::uint64_t size,
+             std::uint64_t stream) { self.put(peer, {destination_offset, source_address, size}, stream_from(stream)); },
+          py::arg("peer"), py::arg("destination_offset"), py::arg("source_address"), py::arg("size"), py::arg("stream"),
+          NoGil())
+      .def(
+          "get",
+          [](MemoryChannels& self, int peer, std::uint64_t source_offset, std::uint64_t destination_address,
+             std::uint64_t size,
+             std::uint64_t stream) { self.get(peer, {source_offset, destination_address, size}, stream_from(stream)); },
+          py::arg("peer"), py::arg("source_offset"), py::arg("destination_address"), py::arg("size"), py::arg("stream"),
+          NoGil())
+      .def(
+          "signal",
+          [](MemoryChannels& self, int peer, std::uint64_t stream) { self.signal(peer, stream_from(stream)); },
+          py::arg("peer"), py::arg("stream"), NoGil())
+      .def(
+          "wait", [](MemoryChannels& self, int peer, std::uint64_t stream) { self.wait(peer, stream_from(stream)); },
+          py::arg("peer"), py::arg("stream"), NoGil())
+      .def(
+          "flush", [](MemoryChannels& self, std::uint64_t stream) { self.flush(stream_from(stream)); },
+          py::arg("stream"), NoGil())
       .def("remote_address", &MemoryChannels::remote_address, py::arg("peer"))
       .def("remote_size", &MemoryChannels::remote_size, py::arg("peer"))
       .def_property_readonly("connection_number", &MemoryChannels::connection_number)
@@ -106,25 +113,27 @@ void bind_groups(py::module_& module) {
       .def_property_readonly("offset_bytes", &SwitchChannel::offset)
       .def_property_readonly("size", &SwitchChannel::size)
       .def_property_readonly("bound", &SwitchChannel::bound)
-      .def("store",
-           [](SwitchChannel& self, std::uint64_t offset, const std::string& data, std::uint64_t stream) {
-             const py::gil_scoped_release nogil;
-             self.store(offset, data, stream_from(stream));
-           },
-           py::arg("offset"), py::arg("data"), py::arg("stream"))
-      .def("load_reduce",
-           [](SwitchChannel& self, std::uint64_t offset, std::uint64_t count, std::uint32_t data_type,
-              std::uint32_t operation, std::uint64_t stream) {
-             Bytes bytes;
-             {
-               const py::gil_scoped_release nogil;
-               bytes = self.load_reduce({offset, count, static_cast<device::DataType>(data_type),
-                                         static_cast<device::Operation>(operation)},
-                                        stream_from(stream));
-             }
-             return py::bytes(bytes);
-           },
-           py::arg("offset"), py::arg("count"), py::arg("data_type"), py::arg("operation"), py::arg("stream"))
+      .def(
+          "store",
+          [](SwitchChannel& self, std::uint64_t offset, const std::string& data, std::uint64_t stream) {
+            const py::gil_scoped_release nogil;
+            self.store(offset, data, stream_from(stream));
+          },
+          py::arg("offset"), py::arg("data"), py::arg("stream"))
+      .def(
+          "load_reduce",
+          [](SwitchChannel& self, std::uint64_t offset, std::uint64_t count, std::uint32_t data_type,
+             std::uint32_t operation, std::uint64_t stream) {
+            Bytes bytes;
+            {
+              const py::gil_scoped_release nogil;
+              bytes = self.load_reduce(
+                  {offset, count, static_cast<device::DataType>(data_type), static_cast<device::Operation>(operation)},
+                  stream_from(stream));
+            }
+            return py::bytes(bytes);
+          },
+          py::arg("offset"), py::arg("count"), py::arg("data_type"), py::arg("operation"), py::arg("stream"))
       .def("unbind", &SwitchChannel::unbind, NoGil());
   py::class_<MulticastGroup, std::shared_ptr<MulticastGroup>>(module, "MulticastGroup")
       .def_property_readonly("capacity_bytes", &MulticastGroup::capacity)
@@ -144,20 +153,25 @@ void bind_options(py::module_& module) {
       .def_readwrite("multicast_threshold_bytes", &Options::multicast_threshold_bytes)
       .def_readwrite("zero_copy", &Options::zero_copy)
       .def_readwrite("cache_capacity", &Options::cache_capacity)
-      .def("set_policies",
-           [](Options& self, std::shared_ptr<ChannelCachePolicy> cache, std::shared_ptr<MulticastPolicy> multicast,
-              std::shared_ptr<ReleasePolicy> release) {
-             if (cache) self.policies.channel_cache = std::move(cache);
-             if (multicast) self.policies.multicast = std::move(multicast);
-             if (release) self.policies.release = std::move(release);
-           },
-           py::arg("channel_cache"), py::arg("multicast"), py::arg("release"), py::keep_alive<1, 2>(),
-           py::keep_alive<1, 3>(), py::keep_alive<1, 4>());
+      .def(
+          "set_policies",
+          [](Options& self, std::shared_ptr<ChannelCachePolicy> cache, std::shared_ptr<MulticastPolicy> multicast,
+             std::shared_ptr<ReleasePolicy> release) {
+            if (cache) self.policies.channel_cache = std::move(cache);
+            if (multicast) self.policies.multicast = std::move(multicast);
+            if (release) self.policies.release = std::move(release);
+          },
+          py::arg("channel_cache"), py::arg("multicast"), py::arg("release"), py::keep_alive<1, 2>(),
+          py::keep_alive<1, 3>(), py::keep_alive<1, 4>());
 }
 
 CollectiveCall call_from(std::uint64_t send, std::uint64_t receive, std::uint64_t count, std::uint32_t data_type,
                          std::uint32_t operation, std::uint64_t stream) {
-  return {send, receive, count, static_cast<device::DataType>(data_type), static_cast<device::Operation>(operation),
+  return {send,
+          receive,
+          count,
+          static_cast<device::DataType>(data_type),
+          static_cast<device::Operation>(operation),
           stream_from(stream)};
 }
 
@@ -179,22 +193,23 @@ void bind_communicator(py::module_& module) {
       .def_property_readonly("last_algorithm", [](const Communicator& self) { return name_of(self.last_algorithm()); })
       .def("connect", &Communicator::connect, py::arg("address"), py::arg("size"), py::keep_alive<0, 1>(), NoGil())
       .def("open_multicast", &Communicator::open_multicast, py::arg("capacity_bytes"), py::keep_alive<0, 1>(), NoGil())
-      .def("all_reduce",
-           [](Communicator& self, std::uint64_t send, std::uint64_t receive, std::uint64_t count,
-              std::uint32_t data_type, std::uint32_t operation, std::uint64_t stream) {
-             self.all_reduce(call_from(send, receive, count, data_type, operation, stream));
-           },
-           py::arg("send_address"), py::arg("receive_address"), py::arg("count"), py::arg("data_type"),
-           py::arg("operation"), py::arg("stream"), NoGil())
-      .def("all_gather",
-           [](Communicator& self, std::uint64_t send, std::uint64_t receive, std::uint64_t count,
-              std::uint32_t data_type, std::uint64_t stream) {
-             self.all_gather(call_from(send, receive, count, data_type, 0, stream));
-           },
-           py::arg("send_address"), py::arg("receive_address"), py::arg("count"), py::arg("data_type"),
-           py::arg("stream"), NoGil())
-      .def("synchronize", [](Communicator& self, std::uint64_t stream) { self.synchronize(stream_from(stream)); },
-           py::arg("stream"), NoGil())
+      .def(
+          "all_reduce",
+          [](Communicator& self, std::uint64_t send, std::uint64_t receive, std::uint64_t count,
+             std::uint32_t data_type, std::uint32_t operation,
+             std::uint64_t stream) { self.all_reduce(call_from(send, receive, count, data_type, operation, stream)); },
+          py::arg("send_address"), py::arg("receive_address"), py::arg("count"), py::arg("data_type"),
+          py::arg("operation"), py::arg("stream"), NoGil())
+      .def(
+          "all_gather",
+          [](Communicator& self, std::uint64_t send, std::uint64_t receive, std::uint64_t count,
+             std::uint32_t data_type,
+             std::uint64_t stream) { self.all_gather(call_from(send, receive, count, data_type, 0, stream)); },
+          py::arg("send_address"), py::arg("receive_address"), py::arg("count"), py::arg("data_type"),
+          py::arg("stream"), NoGil())
+      .def(
+          "synchronize", [](Communicator& self, std::uint64_t stream) { self.synchronize(stream_from(stream)); },
+          py::arg("stream"), NoGil())
       .def("close", &Communicator::close, NoGil())
       .def("abandon", &Communicator::abandon, NoGil());
 }

@@ -44,8 +44,8 @@ struct PythonCondition {
   }
 };
 
-int wait(py::function ready, const std::string& call, const std::string& object,
-         std::optional<py::function> waits_for, std::uint64_t key, std::optional<double> timeout_s) {
+int wait(py::function ready, const std::string& call, const std::string& object, std::optional<py::function> waits_for,
+         std::uint64_t key, std::optional<double> timeout_s) {
   PythonCondition condition{std::move(ready), std::move(waits_for), nullptr};
   const simcuWaitSpec spec{
       .struct_bytes = sizeof(simcuWaitSpec),
@@ -109,16 +109,18 @@ void bind_node(py::module_& module) {
       .def("verdict_ns", [](const Node& node) { return sim_library().RunVerdictNanoseconds(node.handle()); })
       .def("ledger", &Node::ledger)
       .def("writes", &Node::writes)
-      .def("writes_record",
-           [](const Node& node, bool on) { sim_library().WritesRecord(node.handle(), on ? 1 : 0); }, py::arg("on"))
+      .def(
+          "writes_record", [](const Node& node, bool on) { sim_library().WritesRecord(node.handle(), on ? 1 : 0); },
+          py::arg("on"))
       .def("writes_clear", [](const Node& node) { sim_library().WritesClear(node.handle()); })
       .def("incidents", &Node::incidents)
-      .def("memory_used",
-           [](const Node& node, int device) { return sim_library().MemoryUsed(node.handle(), device); },
-           py::arg("device"))
-      .def("multicast_used",
-           [](const Node& node, int device) { return sim_library().MulticastUsed(node.handle(), device); },
-           py::arg("device"))
+      .def(
+          "memory_used", [](const Node& node, int device) { return sim_library().MemoryUsed(node.handle(), device); },
+          py::arg("device"))
+      .def(
+          "multicast_used",
+          [](const Node& node, int device) { return sim_library().MulticastUsed(node.handle(), device); },
+          py::arg("device"))
       .def("check_invariants",
            [](const Node& node) -> std::optional<std::string> {
              const char* const text = sim_library().CheckInvariants(node.handle());
@@ -132,11 +134,13 @@ void bind_process(py::module_& module) {
       .def_property_readonly("rank", &Process::rank)
       .def("enter", &Process::enter, py::arg("order"))
       .def("bind", [](const Process& process) { sim_library().Bind(process.handle()); })
-      .def("place", [](const Process& process, int rule) { sim_library().ProcessPlace(process.handle(), rule); },
-           py::arg("rule"))
-      .def("wish",
-           [](const Process& process, std::uint64_t address) { sim_library().ProcessWish(process.handle(), address); },
-           py::arg("address"))
+      .def(
+          "place", [](const Process& process, int rule) { sim_library().ProcessPlace(process.handle(), rule); },
+          py::arg("rule"))
+      .def(
+          "wish",
+          [](const Process& process, std::uint64_t address) { sim_library().ProcessWish(process.handle(), address); },
+          py::arg("address"))
       .def("calls", &Process::calls, py::arg("first"))
       .def("resolve", &Process::resolve, py::arg("address"), py::arg("size"))
       .def("peek", &Process::peek, py::arg("address"), py::arg("size"))
@@ -160,9 +164,7 @@ void bind_sim(py::module_& module) {
              py::arg("timeout_s"));
   module.def(
       "notify",
-      [](std::uint64_t key) {
-        sim_library().Notify(reinterpret_cast<const void*>(static_cast<std::uintptr_t>(key)));
-      },
+      [](std::uint64_t key) { sim_library().Notify(reinterpret_cast<const void*>(static_cast<std::uintptr_t>(key))); },
       py::arg("key"));
   module.def(
       "label",

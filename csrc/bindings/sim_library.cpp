@@ -13,7 +13,8 @@ struct Loaded {
   SimLibrary table;
 };
 
-// The one library of the process: the simulated driver keeps per-thread state, so a second copy would be a second world.
+// The one library of the process: the simulated driver keeps per-thread state, so a second copy would be a second
+// world.
 Loaded& loaded() {
   static Loaded instance;
   return instance;
@@ -38,8 +39,7 @@ void load_sim_library(const std::string& path) {
   }
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) throw std::runtime_error(dlerror());
-#define ALLRANKS_SIMCU_RESOLVE(name) \
-  here.table.name = symbol<decltype(here.table.name)>(library, "simcu" #name);
+#define ALLRANKS_SIMCU_RESOLVE(name) here.table.name = symbol<decltype(here.table.name)>(library, "simcu" #name);
   ALLRANKS_SIMCU_FUNCTIONS(ALLRANKS_SIMCU_RESOLVE)
 #undef ALLRANKS_SIMCU_RESOLVE
   here.path = path;

@@ -102,8 +102,9 @@ Deviations Node::deviations() const {
 }
 
 py::bytes Node::ledger() const {
-  return all_of<simcuLedgerEntry>(
-      [&](simcuLedgerEntry* entries, std::size_t capacity) { return sim_library().Ledger(handle(), entries, capacity); });
+  return all_of<simcuLedgerEntry>([&](simcuLedgerEntry* entries, std::size_t capacity) {
+    return sim_library().Ledger(handle(), entries, capacity);
+  });
 }
 
 py::bytes Node::writes() const {
@@ -144,9 +145,8 @@ bool Process::enter(int order) {
 }
 
 py::bytes Process::calls(std::size_t first) const {
-  return all_of<simcuCall>([&](simcuCall* calls, std::size_t capacity) {
-    return sim_library().Calls(handle(), first, calls, capacity);
-  });
+  return all_of<simcuCall>(
+      [&](simcuCall* calls, std::size_t capacity) { return sim_library().Calls(handle(), first, calls, capacity); });
 }
 
 py::list Process::resolve(std::uint64_t address, std::uint64_t size) const {

@@ -1,8 +1,8 @@
 // How ranks take every collective step together: the same step with the same arguments, and all or none.
 //
-// In one round each rank says what step it is in, whether it can take part, and what the others need to know. If any rank
-// brings an error, or the steps differ, every rank throws the same error, naming the rank. A rank that throws anything
-// before its round brings that error into the round (see `attempt`), so that nobody waits for it in vain.
+// In one round each rank says what step it is in, whether it can take part, and what the others need to know. If any
+// rank brings an error, or the steps differ, every rank throws the same error, naming the rank. A rank that throws
+// anything before its round brings that error into the round (see `attempt`), so that nobody waits for it in vain.
 //
 // Threads: those of the rank.
 #ifndef ALLRANKS_COMMUNICATOR_AGREEMENT_HPP_

@@ -54,8 +54,10 @@ class Collectives {
   // Launches; if that fails here, peers are told and the communicator breaks.
   template <Kernel kernel>
   void launch(const typename KernelArguments<kernel>::Type& arguments, CUstream stream);
-  void enqueue_all_reduce(Algorithm algorithm, const CollectiveCall& call, const ChannelCache::Connections& connections);
-  void enqueue_all_gather(Algorithm algorithm, const CollectiveCall& call, const ChannelCache::Connections& connections);
+  void enqueue_all_reduce(Algorithm algorithm, const CollectiveCall& call,
+                          const ChannelCache::Connections& connections);
+  void enqueue_all_gather(Algorithm algorithm, const CollectiveCall& call,
+                          const ChannelCache::Connections& connections);
 
   const std::shared_ptr<Core> core_;
   ChannelCache& cache_;

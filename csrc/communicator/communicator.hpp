@@ -1,7 +1,7 @@
 // The reference communicator: one rank's end of a group that moves data by its own loads and stores.
 //
-// Collective operations succeed on every rank or raise on every rank, with an error that names the rank at fault. After a
-// bad argument or a refused resource the communicator is usable as before; after a lost peer, a deadline or a failed
+// Collective operations succeed on every rank or raise on every rank, with an error that names the rank at fault. After
+// a bad argument or a refused resource the communicator is usable as before; after a lost peer, a deadline or a failed
 // launch it is broken on all ranks. Destruction without close gives back what this rank has, alone.
 //
 // Threads: one at a time. Terms as in MSCCL++ and NCCL.
@@ -34,7 +34,8 @@ class Communicator {
   std::size_t cached_connections() const { return cache_.entry_count(); }
   Algorithm last_algorithm() const { return collectives_.last_algorithm(); }
 
-  // Collective: everybody's region, reachable by everybody. Hits the agreed cache on every rank or creates on every rank.
+  // Collective: everybody's region, reachable by everybody. Hits the agreed cache on every rank or creates on every
+  // rank.
   std::shared_ptr<MemoryChannels> connect(CUdeviceptr address, std::uint64_t size);
   // Collective: a multicast object of at least so many bytes.
   std::shared_ptr<MulticastGroup> open_multicast(std::uint64_t capacity_bytes);

@@ -46,8 +46,9 @@ Driver::Driver(const SymbolLookup& lookup, const Environment& environment, std::
 // Two steps, so that cuda.h's macros give the versioned symbol its name.
 #define ALLRANKS_NAME_OF(symbol) #symbol
 #define ALLRANKS_SYMBOL_NAME(entry) ALLRANKS_NAME_OF(entry)
-#define ALLRANKS_RESOLVE(entry) \
-  entry.set(as_function<decltype(&::entry)>(found(ALLRANKS_SYMBOL_NAME(entry))), ALLRANKS_SYMBOL_NAME(entry), error_name);
+#define ALLRANKS_RESOLVE(entry)                                                                               \
+  entry.set(as_function<decltype(&::entry)>(found(ALLRANKS_SYMBOL_NAME(entry))), ALLRANKS_SYMBOL_NAME(entry), \
+            error_name);
   cuGetErrorName.set(error_name, "cuGetErrorName", nullptr);
   ALLRANKS_DRIVER_ENTRIES(ALLRANKS_RESOLVE)
   if (multicast_.allowed) {

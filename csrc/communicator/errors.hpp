@@ -1,7 +1,7 @@
 // What can go wrong, split by what the caller can do about it.
 //
-// UsageError: the caller's own; change the call. DriverError, PeerLost, Timeout, Stalled: the world's. A collective step
-// that fails on one rank fails on all of them with an error of the same kind that names that rank.
+// UsageError: the caller's own; change the call. DriverError, PeerLost, Timeout, Stalled: the world's. A collective
+// step that fails on one rank fails on all of them with an error of the same kind that names that rank.
 #ifndef ALLRANKS_COMMUNICATOR_ERRORS_HPP_
 #define ALLRANKS_COMMUNICATOR_ERRORS_HPP_
 

@@ -32,7 +32,7 @@ class InProcessRendezvous {
   const int rank_count_;
   const std::shared_ptr<Waiter> waiter_;
   std::mutex mutex_;
-  std::vector<std::size_t> taken_;                            // sessions that each rank has taken
+  std::vector<std::size_t> taken_;                           // sessions that each rank has taken
   std::vector<std::shared_ptr<InProcessSession>> sessions_;  // null once every rank has taken it
 };
 

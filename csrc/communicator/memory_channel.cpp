@@ -78,12 +78,11 @@ void MemoryChannels::wait(int peer, CUstream stream) {
   require_open();
   require_peer(peer);
   core_->local([&] {
-    const device::WaitArguments arguments{
-        .word = semaphore_word(core_->scratch().address(), connection_->slot(), peer),
-        .report = core_->scratch().report(),
-        .expected = connection_->semaphore(peer).next_wait(),
-        .timeout_us = core_->options().timeout_us,
-        .peer = static_cast<std::uint64_t>(peer)};
+    const device::WaitArguments arguments{.word = semaphore_word(core_->scratch().address(), connection_->slot(), peer),
+                                          .report = core_->scratch().report(),
+                                          .expected = connection_->semaphore(peer).next_wait(),
+                                          .timeout_us = core_->options().timeout_us,
+                                          .peer = static_cast<std::uint64_t>(peer)};
     core_->launch<Kernel::channel_wait>(arguments, 1, stream);
     connection_->semaphore(peer).waited();
   });

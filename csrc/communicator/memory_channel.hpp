@@ -1,8 +1,8 @@
 // Channels over a connection: what one rank can do to every peer's region by its own loads and stores.
 //
-// put and get move bytes between local memory and the peer's region, signal and wait order them (a put before a signal is
-// seen by who has waited for it), flush waits until everything enqueued so far is done. All are enqueued on a stream.
-// Closing gives up this rank's use of the connection, alone; nothing else changes.
+// put and get move bytes between local memory and the peer's region, signal and wait order them (a put before a signal
+// is seen by who has waited for it), flush waits until everything enqueued so far is done. All are enqueued on a
+// stream. Closing gives up this rank's use of the connection, alone; nothing else changes.
 //
 // Threads: those of the rank.
 #ifndef ALLRANKS_COMMUNICATOR_MEMORY_CHANNEL_HPP_

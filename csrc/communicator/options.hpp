@@ -10,7 +10,8 @@
 namespace allranks {
 
 struct Options {
-  // Longest wait of one host call or device wait for other ranks. kNoTimeout suits only a world that knows stalls itself.
+  // Longest wait of one host call or device wait for other ranks. kNoTimeout suits only a world that knows stalls
+  // itself.
   std::uint64_t timeout_us = 30'000'000;
   // Scratch memory of a rank; rounded up to the allocation granularity.
   std::uint64_t scratch_bytes = 2ull << 20;

@@ -37,7 +37,8 @@ class Owner {
   explicit operator bool() const { return cleanup_ != nullptr; }
   const Value& get() const { return value_; }
 
-  // Gives back now; true when nothing is left. False: the driver would not take it (recorded), or it is kept on purpose.
+  // Gives back now; true when nothing is left. False: the driver would not take it (recorded), or it is kept on
+  // purpose.
   bool reset() noexcept {
     if (cleanup_ == nullptr) return true;
     Cleanup& cleanup = *std::exchange(cleanup_, nullptr);

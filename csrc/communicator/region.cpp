@@ -21,10 +21,12 @@ struct PointerFacts {
 
 PointerFacts facts_of(const Driver& driver, CUdeviceptr address) {
   PointerFacts facts;
-  std::array<CUpointer_attribute, 6> attributes = {
-      CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
-      CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,   CU_POINTER_ATTRIBUTE_BUFFER_ID,
-      CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES};
+  std::array<CUpointer_attribute, 6> attributes = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                                   CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+                                                   CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                                   CU_POINTER_ATTRIBUTE_BUFFER_ID,
+                                                   CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+                                                   CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES};
   std::array<void*, 6> answers = {&facts.base,      &facts.size,       &facts.device,
                                   &facts.buffer_id, &facts.legacy_ipc, &facts.handle_types};
   driver.cuPointerGetAttributes(attributes.size(), attributes.data(), answers.data(), address);

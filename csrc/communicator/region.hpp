@@ -1,8 +1,8 @@
 // What a stretch of device memory that a user names really is: its segments, each in one physical allocation.
 //
 // An address says nothing: freed and allocated again it is other memory. Physical allocations are recognised by their
-// handle, which cannot be given to other memory while it is retained here; plain memory by its BUFFER_ID, which is never
-// used twice. Threads: those of the rank. Source: cuda.h; measured behaviour of both on 2 x H200, driver 580.
+// handle, which cannot be given to other memory while it is retained here; plain memory by its BUFFER_ID, which is
+// never used twice. Threads: those of the rank. Source: cuda.h; measured behaviour of both on 2 x H200, driver 580.
 #ifndef ALLRANKS_COMMUNICATOR_REGION_HPP_
 #define ALLRANKS_COMMUNICATOR_REGION_HPP_
 

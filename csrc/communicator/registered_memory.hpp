@@ -1,7 +1,7 @@
 // A region of one rank that other ranks can reach: described and exported by its owner, imported and mapped by a peer.
 //
-// Threads: those of the rank. POSIX file descriptors; ranks of one process see each other's numbers, and the owner keeps
-// a descriptor open until every peer has imported it. Source: cuda.h, "Virtual Memory Management".
+// Threads: those of the rank. POSIX file descriptors; ranks of one process see each other's numbers, and the owner
+// keeps a descriptor open until every peer has imported it. Source: cuda.h, "Virtual Memory Management".
 #ifndef ALLRANKS_COMMUNICATOR_REGISTERED_MEMORY_HPP_
 #define ALLRANKS_COMMUNICATOR_REGISTERED_MEMORY_HPP_
 

@@ -62,9 +62,9 @@ Bytes SwitchChannel::load_reduce(const LoadReduce& what, CUstream stream) {
   }
   require(what.offset, what.count * width);
   if (what.offset % width != 0) {
-    throw UsageError("offset=" + std::to_string(what.offset) + ": no multiple of the element's " +
-                         std::to_string(width) + " bytes",
-                     core_->rank());
+    throw UsageError(
+        "offset=" + std::to_string(what.offset) + ": no multiple of the element's " + std::to_string(width) + " bytes",
+        core_->rank());
   }
   if (!device::multimem_pair(what.data_type, what.operation).exists) {
     throw UsageError("data_type, operation: the fabric does not reduce this pair; a collective does it another way",

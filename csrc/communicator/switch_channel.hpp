@@ -1,8 +1,8 @@
 // What a rank can do through a multicast address: store to every rank's bound region at once, and load the reduction.
 //
-// store and load_reduce go through this rank's staging memory and end when the device is done. What multimem instructions
-// cannot do (pieces of less than 4 bytes at the ends) goes by the copy engine. Dropping the channel unbinds this rank's
-// region, alone; unbind is collective.
+// store and load_reduce go through this rank's staging memory and end when the device is done. What multimem
+// instructions cannot do (pieces of less than 4 bytes at the ends) goes by the copy engine. Dropping the channel
+// unbinds this rank's region, alone; unbind is collective.
 //
 // Threads: those of the rank. Source: PTX ISA, "multimem.ld_reduce, multimem.st, multimem.red".
 #ifndef ALLRANKS_COMMUNICATOR_SWITCH_CHANNEL_HPP_

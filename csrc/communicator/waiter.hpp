@@ -24,9 +24,9 @@ inline constexpr std::uint64_t kNoTimeout = UINT64_MAX;
 struct Wait {
   std::function<bool()> ready;
   std::function<std::vector<int>()> missing;  // ranks that it still waits for
-  const void* key = nullptr;                   // notify(key) has `ready` asked again
-  const char* call = "";                       // "bootstrap.all_gather"; lives for ever
-  std::string object;                          // "connect #3"
+  const void* key = nullptr;                  // notify(key) has `ready` asked again
+  const char* call = "";                      // "bootstrap.all_gather"; lives for ever
+  std::string object;                         // "connect #3"
   std::uint64_t timeout_us = kNoTimeout;
 };
 

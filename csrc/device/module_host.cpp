@@ -17,11 +17,11 @@ namespace allranks::device {
 
 namespace {
 
-#define ALLRANKS_HOST_ENTRY(name, Arguments)                                    \
-  void entry_##name(simcuBlock* raw, const void* const* parameters) {           \
-    Block block(raw);                                                           \
-    name(block, *static_cast<const Arguments*>(parameters[0]));                 \
-  }                                                                             \
+#define ALLRANKS_HOST_ENTRY(name, Arguments)                          \
+  void entry_##name(simcuBlock* raw, const void* const* parameters) { \
+    Block block(raw);                                                 \
+    name(block, *static_cast<const Arguments*>(parameters[0]));       \
+  }                                                                   \
   constexpr std::array<std::size_t, 1> kBytes_##name = {sizeof(Arguments)};
 ALLRANKS_KERNELS(ALLRANKS_HOST_ENTRY)
 #undef ALLRANKS_HOST_ENTRY

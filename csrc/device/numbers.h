@@ -63,9 +63,7 @@ struct Bfloat16 {
   std::uint16_t bits;
 };
 
-ALLRANKS_DEVICE float widen(Bfloat16 number) {
-  return float_from_bits(static_cast<std::uint32_t>(number.bits) << 16);
-}
+ALLRANKS_DEVICE float widen(Bfloat16 number) { return float_from_bits(static_cast<std::uint32_t>(number.bits) << 16); }
 ALLRANKS_DEVICE Bfloat16 narrow_bfloat16(float value) {
   const std::uint32_t bits = bits_of_float(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return Bfloat16{static_cast<std::uint16_t>((bits >> 16) | 0x40u)};

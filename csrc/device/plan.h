@@ -82,9 +82,9 @@ ALLRANKS_BOTH MultimemPair multimem_pair(DataType type, Operation operation) {
   const MultimemPair none{false, MultimemType::kU32, MultimemOperation::kAdd};
   const bool sum = operation == Operation::kSum;
   if (operation == Operation::kProd) return none;
-  const MultimemOperation which = sum                              ? MultimemOperation::kAdd
+  const MultimemOperation which = sum                            ? MultimemOperation::kAdd
                                   : operation == Operation::kMin ? MultimemOperation::kMin
-                                                                   : MultimemOperation::kMax;
+                                                                 : MultimemOperation::kMax;
   switch (type) {
     case DataType::kInt32: return MultimemPair{true, MultimemType::kS32, which};
     case DataType::kUint32: return MultimemPair{true, MultimemType::kU32, which};

@@ -43,9 +43,7 @@ class Block {
   }
 
   ALLRANKS_DEVICE std::uint64_t load_word(Address word) { return at(word).load(cuda::memory_order_relaxed); }
-  ALLRANKS_DEVICE void signal(Address word, std::uint64_t value) {
-    at(word).store(value, cuda::memory_order_release);
-  }
+  ALLRANKS_DEVICE void signal(Address word, std::uint64_t value) { at(word).store(value, cuda::memory_order_release); }
   // The limit is kept by the GPU's global timer, which counts nanoseconds.
   ALLRANKS_DEVICE std::uint64_t spin(Address word, std::uint64_t expected, std::uint64_t timeout_us, const char*) {
     const std::uint64_t began_ns = ptx::global_timer_ns();

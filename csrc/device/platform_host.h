@@ -90,8 +90,7 @@ class Block {
 
   [[gnu::noinline]] void write(Address to, const void* source, std::uint64_t size) {
     if (size == 0) return;
-    unsigned char* const host =
-        block_->recording != 0 ? nullptr : find(writable_, next_writable_, to, size, true);
+    unsigned char* const host = block_->recording != 0 ? nullptr : find(writable_, next_writable_, to, size, true);
     if (host != nullptr) {
       std::memcpy(host, source, size);
     } else {

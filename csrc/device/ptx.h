@@ -18,14 +18,14 @@ __device__ inline std::uint64_t global_timer_ns() {
 
 // multimem.ld_reduce (PTX ISA "multimem.ld_reduce, multimem.st, multimem.red"); sm_90. Vectors exist for f16x2, bf16x2
 // and f32; integers and f64 are scalar.
-#define ALLRANKS_VECTOR_LOAD_REDUCE(name, qualifiers)                                                          \
-  __device__ inline void name(void* destination, Address from) {                                               \
-    std::uint32_t v[4];                                                                                        \
-    asm volatile("multimem.ld_reduce.relaxed.sys.global." qualifiers " {%0, %1, %2, %3}, [%4];"               \
-                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])                                              \
-                 : "l"(from)                                                                                   \
-                 : "memory");                                                                                  \
-    memcpy(destination, v, sizeof v);                                                                          \
+#define ALLRANKS_VECTOR_LOAD_REDUCE(name, qualifiers)                                           \
+  __device__ inline void name(void* destination, Address from) {                                \
+    std::uint32_t v[4];                                                                         \
+    asm volatile("multimem.ld_reduce.relaxed.sys.global." qualifiers " {%0, %1, %2, %3}, [%4];" \
+                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])                               \
+                 : "l"(from)                                                                    \
+                 : "memory");                                                                   \
+    memcpy(destination, v, sizeof v);                                                           \
   }
 ALLRANKS_VECTOR_LOAD_REDUCE(load_add_f16, "add.acc::f32.v4.f16x2")
 ALLRANKS_VECTOR_LOAD_REDUCE(load_add_bf16, "add.acc::f32.v4.bf16x2")
@@ -40,14 +40,14 @@ __device__ inline void load_add_f32(void* destination, Address from) {
   memcpy(destination, v, sizeof v);
 }
 
-#define ALLRANKS_SCALAR_LOAD_REDUCE(name, type, constraint, qualifiers)                           \
-  __device__ inline type name(Address from) {                                                     \
-    type value;                                                                                   \
-    asm volatile("multimem.ld_reduce.relaxed.sys.global." qualifiers " %0, [%1];"                 \
-                 : "=" constraint(value)                                                          \
-                 : "l"(from)                                                                      \
-                 : "memory");                                                                     \
-    return value;                                                                                 \
+#define ALLRANKS_SCALAR_LOAD_REDUCE(name, type, constraint, qualifiers)           \
+  __device__ inline type name(Address from) {                                     \
+    type value;                                                                   \
+    asm volatile("multimem.ld_reduce.relaxed.sys.global." qualifiers " %0, [%1];" \
+                 : "=" constraint(value)                                          \
+                 : "l"(from)                                                      \
+                 : "memory");                                                     \
+    return value;                                                                 \
   }
 ALLRANKS_SCALAR_LOAD_REDUCE(load_add_u32, std::uint32_t, "r", "add.u32")
 ALLRANKS_SCALAR_LOAD_REDUCE(load_min_u32, std::uint32_t, "r", "min.u32")

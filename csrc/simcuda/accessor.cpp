@@ -116,13 +116,12 @@ int spin_until(simcuBlock* block, std::uint64_t address, int size, int (*done)(s
   const void* const host = word_at(block, address, size, false);
   if (done(read_word(host, size), argument) != 0) return 0;
   const Context& context = group.context();
-  const WaitSpec spec{.ready = [&] {
-                        return done(read_word(host, size), argument) != 0 || context.sticky_error != CUDA_SUCCESS;
-                      },
-                      .key = host,
-                      .call = "device spin",
-                      .object = "kernel " + group.kernel() + ": " + what,
-                      .timeout_us = timeout_us};
+  const WaitSpec spec{
+      .ready = [&] { return done(read_word(host, size), argument) != 0 || context.sticky_error != CUDA_SUCCESS; },
+      .key = host,
+      .call = "device spin",
+      .object = "kernel " + group.kernel() + ": " + what,
+      .timeout_us = timeout_us};
   switch (turnstile.wait(spec)) {
     case WaitResult::kReady: group.check_context(); return 0;
     case WaitResult::kTimeout: return 1;
@@ -153,13 +152,11 @@ std::vector<Stretch> team_at(BlockGroup& group, std::uint64_t address, std::uint
 
 void check_pair(BlockGroup& group, int type, int operation, int count, std::uint64_t address) {
   const std::size_t bytes = element_bytes(type) * static_cast<std::size_t>(count);
-  const bool exists =
-      multimem_supported(type, operation, group.context().node().machine.compute_capability_major);
+  const bool exists = multimem_supported(type, operation, group.context().node().machine.compute_capability_major);
   if (!exists || count < 1 || bytes < 4 || bytes > 16 || address % bytes != 0) {
     group.fail(CUDA_ERROR_ILLEGAL_INSTRUCTION, "illegal_address",
-               "no multimem instruction for type " + std::to_string(type) + ", operation " +
-                   std::to_string(operation) + ", " + std::to_string(count) + " elements, " +
-                   place_of(address, bytes));
+               "no multimem instruction for type " + std::to_string(type) + ", operation " + std::to_string(operation) +
+                   ", " + std::to_string(count) + " elements, " + place_of(address, bytes));
   }
 }
 
@@ -188,8 +185,7 @@ void multimem_store(simcuBlock* block, std::uint64_t address, const void* source
   succeed(group, write_bytes(group.access(), address, source, size), address, size);
 }
 
-void multimem_reduce(simcuBlock* block, std::uint64_t address, const void* source, int type, int operation,
-                     int count) {
+void multimem_reduce(simcuBlock* block, std::uint64_t address, const void* source, int type, int operation, int count) {
   BlockGroup& group = group_of(block);
   group.turnstile().decide();
   check_pair(group, type, operation, count, address);

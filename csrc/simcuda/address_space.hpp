@@ -40,11 +40,11 @@ enum class Reach { kMemory, kMulticast, kNothing, kNoAccess };
 // What an address leads to, and how far from it that answer holds.
 struct Translation {
   Reach reach = Reach::kNothing;
-  Stretch stretch;                         // kMemory
-  MulticastObject* multicast = nullptr;    // kMulticast
+  Stretch stretch;                       // kMemory
+  MulticastObject* multicast = nullptr;  // kMulticast
   std::uint64_t multicast_offset = 0;
   std::uint64_t size = 0;
-  CUdeviceptr begin = 0;                   // the whole window that one mapping or allocation covers
+  CUdeviceptr begin = 0;  // the whole window that one mapping or allocation covers
   CUdeviceptr end = 0;
 };
 
@@ -57,9 +57,9 @@ struct Rights {
 // contexts reaches, and which is its own reservation).
 struct Mapping {
   std::uint64_t size = 0;
-  std::shared_ptr<Allocation> allocation;      // null for multicast
+  std::shared_ptr<Allocation> allocation;  // null for multicast
   std::shared_ptr<MulticastObject> multicast;
-  CUmemGenericAllocationHandle handle = 0;     // 0: plain
+  CUmemGenericAllocationHandle handle = 0;  // 0: plain
   Rights rights;
   bool plain = false;
   unsigned long long buffer_id = 0;

@@ -19,9 +19,7 @@ BlockGroup::BlockGroup(Context& context, const Label& label, const std::string& 
 
 Turnstile& BlockGroup::turnstile() { return context_.node().turnstile; }
 
-Access BlockGroup::access() const {
-  return {.process = context_.process, .device = context_.device, .label = label_};
-}
+Access BlockGroup::access() const { return {.process = context_.process, .device = context_.device, .label = label_}; }
 
 CUresult BlockGroup::run_lane(std::uint32_t lane, simcuKernelEntry entry, const void* const* parameters) {
   Lane here;

@@ -53,14 +53,14 @@ AccessFault for_each_piece(const Access& access, CUdeviceptr address, std::uint6
 
 AccessFault with_host_source(const Access& access, CUdeviceptr destination, const unsigned char* source,
                              std::uint64_t size) {
-  return for_each_piece(access, destination, size, true,
-                        [&](const Translation&, const std::vector<Stretch>& stretches, std::uint64_t done,
-                            std::uint64_t now) {
-                          for (const Stretch& stretch : stretches) {
-                            std::memmove(stretch.host, source + done, now);
-                            note_written(access, stretch, now);
-                          }
-                        });
+  return for_each_piece(
+      access, destination, size, true,
+      [&](const Translation&, const std::vector<Stretch>& stretches, std::uint64_t done, std::uint64_t now) {
+        for (const Stretch& stretch : stretches) {
+          std::memmove(stretch.host, source + done, now);
+          note_written(access, stretch, now);
+        }
+      });
 }
 
 }  // namespace
@@ -142,20 +142,20 @@ AccessFault fill_bytes(const Access& access, CUdeviceptr destination, const void
                        std::uint64_t count) {
   const auto* const pattern = static_cast<const unsigned char*>(element);
   const bool uniform = std::all_of(pattern, pattern + element_bytes, [&](unsigned char b) { return b == *pattern; });
-  return for_each_piece(access, destination, element_bytes * count, true,
-                        [&](const Translation&, const std::vector<Stretch>& stretches, std::uint64_t done,
-                            std::uint64_t now) {
-                          for (const Stretch& stretch : stretches) {
-                            if (uniform) {
-                              std::memset(stretch.host, *pattern, now);
-                            } else {
-                              for (std::uint64_t i = 0; i < now; ++i) {
-                                stretch.host[i] = pattern[(done + i) % element_bytes];
-                              }
-                            }
-                            note_written(access, stretch, now);
-                          }
-                        });
+  return for_each_piece(
+      access, destination, element_bytes * count, true,
+      [&](const Translation&, const std::vector<Stretch>& stretches, std::uint64_t done, std::uint64_t now) {
+        for (const Stretch& stretch : stretches) {
+          if (uniform) {
+            std::memset(stretch.host, *pattern, now);
+          } else {
+            for (std::uint64_t i = 0; i < now; ++i) {
+              stretch.host[i] = pattern[(done + i) % element_bytes];
+            }
+          }
+          note_written(access, stretch, now);
+        }
+      });
 }
 
 }  // namespace allranks::sim

@@ -19,7 +19,7 @@ DescriptorTable::~DescriptorTable() {
 int DescriptorTable::add(Exported exported) {
   int ends[2] = {-1, -1};
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return -1;
-  struct stat status {};
+  struct stat status{};
   fstat(ends[1], &status);
   exported.kept_end = ends[0];
   exported.device = status.st_dev;
@@ -29,7 +29,7 @@ int DescriptorTable::add(Exported exported) {
 }
 
 const Exported* DescriptorTable::find(int descriptor) const {
-  struct stat status {};
+  struct stat status{};
   if (fstat(descriptor, &status) != 0) return nullptr;
   const auto found = std::find_if(all_.begin(), all_.end(), [&](const Exported& exported) {
     return exported.device == status.st_dev && exported.inode == status.st_ino;

@@ -15,8 +15,8 @@ constexpr std::uint64_t kHandleTag = 0xe700'0000'0000ull;
 CUevent EventTable::create(bool timed) {
   const Birth birth = context_.process.birth(LedgerKind::kEvent);
   const std::uint64_t handle = kHandleTag | (static_cast<std::uint64_t>(context_.device) << 32) | (next_handle_++ << 4);
-  events_.emplace(handle, std::make_shared<Event>(Event{
-                              .birth = birth, .name = "event " + std::to_string(birth.ordinal), .timed = timed}));
+  events_.emplace(handle, std::make_shared<Event>(
+                              Event{.birth = birth, .name = "event " + std::to_string(birth.ordinal), .timed = timed}));
   return reinterpret_cast<CUevent>(handle);
 }
 

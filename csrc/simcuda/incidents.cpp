@@ -23,8 +23,8 @@ std::string Incidents::as_json() const {
     if (text.size() > 1) text += ", ";
     text += "{\"rank\": " + std::to_string(incident.rank) + ", \"step\": " + std::to_string(incident.label.step) +
             ", \"owner\": " + std::to_string(incident.label.owner) + ", \"kind\": " + quoted(incident.kind) +
-            ", \"call\": " + quoted(incident.call) + ", \"detail\": " + quoted(incident.detail) + ", \"assumption\": " +
-            (incident.assumption == nullptr ? "null" : quoted(incident.assumption)) + "}";
+            ", \"call\": " + quoted(incident.call) + ", \"detail\": " + quoted(incident.detail) +
+            ", \"assumption\": " + (incident.assumption == nullptr ? "null" : quoted(incident.assumption)) + "}";
   }
   return text + "]";
 }

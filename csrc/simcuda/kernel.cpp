@@ -31,8 +31,8 @@ class Launch {
 
   CUresult run() {
     const simcuMachine& machine = context_.node().machine;
-    resident_limit_ =
-        static_cast<std::uint32_t>(machine.multiprocessor_count) * static_cast<std::uint32_t>(machine.blocks_per_multiprocessor);
+    resident_limit_ = static_cast<std::uint32_t>(machine.multiprocessor_count) *
+                      static_cast<std::uint32_t>(machine.blocks_per_multiprocessor);
     if (shape_.block_count == 1 && shape_.lane_count == 1) {
       BlockGroup group(context_, label_, kernel_.name, 0, shape_.block_count, shape_.lane_count);
       run_lane(group, 0);
@@ -52,8 +52,8 @@ class Launch {
     while (next_block_ < shape_.block_count && resident_ < resident_limit_) {
       const std::uint32_t block = next_block_++;
       ++resident_;
-      auto group = std::make_shared<BlockGroup>(context_, label_, kernel_.name, block, shape_.block_count,
-                                                shape_.lane_count);
+      auto group =
+          std::make_shared<BlockGroup>(context_, label_, kernel_.name, block, shape_.block_count, shape_.lane_count);
       for (std::uint32_t lane = 0; lane < shape_.lane_count; ++lane) {
         ++live_lanes_;
         context_.node().turnstile.spawn(name_of(block, lane), &context_.process, label_, [this, group, lane] {
@@ -65,8 +65,8 @@ class Launch {
   }
 
   std::string name_of(std::uint32_t block, std::uint32_t lane) const {
-    std::string name = "rank " + std::to_string(context_.process.rank) + " kernel " + kernel_.name + " block " +
-                       std::to_string(block);
+    std::string name =
+        "rank " + std::to_string(context_.process.rank) + " kernel " + kernel_.name + " block " + std::to_string(block);
     return shape_.lane_count == 1 ? name : name + " lane " + std::to_string(lane);
   }
 
@@ -107,11 +107,11 @@ CUmodule ModuleTable::load(const void* image) {
   for (std::uint32_t i = 0; i < header->kernel_count; ++i) {
     const simcuKernel& kernel = header->kernels[i];
     const std::uint64_t handle = handle_of(kFunctionTag, context_.device, next_handle_++);
-    functions_.emplace(handle, std::make_shared<const Kernel>(Kernel{
-                                   .name = kernel.name,
-                                   .entry = kernel.entry,
-                                   .parameter_bytes = {kernel.parameter_bytes,
-                                                       kernel.parameter_bytes + kernel.parameter_count}}));
+    functions_.emplace(
+        handle, std::make_shared<const Kernel>(Kernel{
+                    .name = kernel.name,
+                    .entry = kernel.entry,
+                    .parameter_bytes = {kernel.parameter_bytes, kernel.parameter_bytes + kernel.parameter_count}}));
     module.functions.push_back(handle);
   }
   const std::uint64_t handle = handle_of(kModuleTag, context_.device, next_handle_++);
@@ -158,10 +158,9 @@ void launch_kernel(Context& context, Stream& stream, std::shared_ptr<const Kerne
     const auto* const begin = static_cast<const unsigned char*>(parameters[i]);
     copies.emplace_back(begin, begin + kernel->parameter_bytes[i]);
   }
-  stream.enqueue("cuLaunchKernel", [&context, kernel = std::move(kernel), shape, label = this_thread().label,
-                                    copies = std::move(copies)] {
-    return Launch(context, *kernel, shape, label, copies).run();
-  });
+  stream.enqueue("cuLaunchKernel",
+                 [&context, kernel = std::move(kernel), shape, label = this_thread().label,
+                  copies = std::move(copies)] { return Launch(context, *kernel, shape, label, copies).run(); });
 }
 
 }  // namespace allranks::sim

@@ -56,9 +56,8 @@ struct SmallFloat {
     const auto steps = static_cast<std::uint32_t>(scaled);
     const int biased = unit + mantissa_bits + bias();
     // A mantissa that rounded up to the next power of two carries into the exponent by itself.
-    const std::uint32_t bits = steps < (1u << mantissa_bits)
-                                   ? steps
-                                   : (static_cast<std::uint32_t>(biased - 1) << mantissa_bits) + steps;
+    const std::uint32_t bits =
+        steps < (1u << mantissa_bits) ? steps : (static_cast<std::uint32_t>(biased - 1) << mantissa_bits) + steps;
     return sign | (bits > largest ? overflow : bits);
   }
 };

@@ -96,7 +96,7 @@ class Process {
   std::vector<Fault> faults;
   std::vector<simcuCall> log;
   bool initialised = false;
-  bool unwound = false;  // by a stall: every later call returns CUDA_ERROR_LAUNCH_TIMEOUT
+  bool unwound = false;              // by a stall: every later call returns CUDA_ERROR_LAUNCH_TIMEOUT
   CUresult unusable = CUDA_SUCCESS;  // what every call answers when there is no machine to drive
 
   std::string check_invariants() const;
@@ -104,8 +104,8 @@ class Process {
  private:
   CUresult allocate_small(Context& context, std::uint64_t bytes, CUdeviceptr* address);
   CUresult allocate_large(Context& context, std::uint64_t bytes, CUdeviceptr* address);
-  void map_plain(const Context& context, CUdeviceptr address, std::uint64_t bytes,
-                 std::shared_ptr<PhysicalRange> range, std::uint64_t range_offset);
+  void map_plain(const Context& context, CUdeviceptr address, std::uint64_t bytes, std::shared_ptr<PhysicalRange> range,
+                 std::uint64_t range_offset);
   void erase_plain(std::map<CUdeviceptr, Mapping>::iterator mapping);
 
   Node& node_;

@@ -47,8 +47,8 @@ simcuNode simcuNodeCreate(const simcuMachine* machine) {
 void simcuNodeDestroy(simcuNode node) { delete &node_of(node); }
 
 simcuProcess simcuProcessCreate(simcuNode node, int rank, const simcuPlacement* placement) {
-  const simcuPlacement where = placement == nullptr ? simcuPlacement{sizeof(simcuPlacement), SIMCU_PLACE_LOW, 0}
-                                                    : *placement;
+  const simcuPlacement where =
+      placement == nullptr ? simcuPlacement{sizeof(simcuPlacement), SIMCU_PLACE_LOW, 0} : *placement;
   const std::uint64_t unit = node_of(node).machine.allocation_granularity_bytes;
   if (where.rule < SIMCU_PLACE_LOW || where.rule > SIMCU_PLACE_NEVER_REUSE) {
     set_last_error("rule=" + std::to_string(where.rule) + ": a simcuPlacementRule");

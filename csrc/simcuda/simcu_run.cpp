@@ -59,8 +59,9 @@ std::string report_of(const Turnstile& turnstile) {
   bool first = true;
   for (const Turnstile::Moment& moment : turnstile.moments()) {
     text += std::string(first ? "" : ", ") + "{\"kind\": " + quoted(moment.stall ? "stall" : "deadline") +
-            ", \"clock_us\": " + std::to_string(moment.clock_us) + ", \"decision\": " +
-            std::to_string(moment.decision) + ", \"waits\": " + moment.waits + ", \"others\": " + moment.others + "}";
+            ", \"clock_us\": " + std::to_string(moment.clock_us) +
+            ", \"decision\": " + std::to_string(moment.decision) + ", \"waits\": " + moment.waits +
+            ", \"others\": " + moment.others + "}";
     first = false;
   }
   return text + "]}";

@@ -115,8 +115,7 @@ Stream* StreamTable::find(CUstream handle) {
 CUstream StreamTable::create(Stream::Kind kind) {
   const Birth birth = context_.process.birth(LedgerKind::kStream);
   const std::uint64_t handle = kHandleTag | (static_cast<std::uint64_t>(context_.device) << 32) | (next_handle_++ << 4);
-  created_.emplace(handle,
-                   std::make_unique<Stream>(*this, kind, "stream " + std::to_string(birth.ordinal), birth));
+  created_.emplace(handle, std::make_unique<Stream>(*this, kind, "stream " + std::to_string(birth.ordinal), birth));
   return reinterpret_cast<CUstream>(handle);
 }
 

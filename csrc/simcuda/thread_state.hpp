@@ -26,7 +26,7 @@ struct ThreadState {
   Process* process = nullptr;
   Task* task = nullptr;
   Label label;
-  Call call = Call::kNone;  // the driver call that it is in, or was in last
+  Call call = Call::kNone;         // the driver call that it is in, or was in last
   std::vector<Context*> contexts;  // the current one is the last
 };
 

@@ -37,11 +37,11 @@ enum class WaitResult {
 };
 
 struct WaitSpec {
-  std::function<bool()> ready;                          // no side effects
+  std::function<bool()> ready;                            // no side effects
   std::function<void(std::vector<int>&)> waits_for = {};  // ranks still missing
-  const void* key = nullptr;                             // notify(key) asks `ready` again
-  const char* call = "";                                 // "cuMulticastBindMem"
-  std::string object = {};                               // "multicast object 3"
+  const void* key = nullptr;                              // notify(key) asks `ready` again
+  const char* call = "";                                  // "cuMulticastBindMem"
+  std::string object = {};                                // "multicast object 3"
   std::uint64_t timeout_us = kNoTimeout;
 };
 
@@ -137,7 +137,7 @@ class Turnstile {
     bool stall = false;
     std::uint64_t clock_us = 0;
     std::uint64_t decision = 0;
-    std::string waits;   // JSON arrays
+    std::string waits;  // JSON arrays
     std::string others;
   };
   bool stalled() const { return stalled_; }

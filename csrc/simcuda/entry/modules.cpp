@@ -51,8 +51,8 @@ CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned int grid_x, unsign
     }
     if (grid_y != 1 || grid_z != 1 || block_y != 1 || block_z != 1 || extra != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
     const auto lanes = static_cast<unsigned>(process.node().machine.lanes);
-    launch_kernel(context, *stream, std::move(kernel),
-                  {.block_count = grid_x, .lane_count = std::min(lanes, block_x)}, parameters);
+    launch_kernel(context, *stream, std::move(kernel), {.block_count = grid_x, .lane_count = std::min(lanes, block_x)},
+                  parameters);
     return CUDA_SUCCESS;
   });
 }

@@ -21,8 +21,8 @@ bool on_granularity(const Process& process, std::uint64_t value) {
 
 // What both ways of binding have in common; `allocation` may be null when the caller found none.
 CUresult bind_memory(Process& process, CUmemGenericAllocationHandle handle, std::uint64_t offset,
-                     const std::shared_ptr<Allocation>& allocation, std::uint64_t allocation_offset,
-                     std::uint64_t size, unsigned long long flags, const char* call) {
+                     const std::shared_ptr<Allocation>& allocation, std::uint64_t allocation_offset, std::uint64_t size,
+                     unsigned long long flags, const char* call) {
   if (!supported(process)) return CUDA_ERROR_NOT_SUPPORTED;
   const Handle* const found = process.find_handle(handle);
   if (found == nullptr || !found->multicast || !allocation || flags != 0) {
@@ -31,8 +31,7 @@ CUresult bind_memory(Process& process, CUmemGenericAllocationHandle handle, std:
   const std::shared_ptr<MulticastObject> object = found->multicast;
   // [cuda.h] Offsets and size are multiples of the minimum granularity and lie inside.
   if (size == 0 || !on_granularity(process, offset) || !on_granularity(process, allocation_offset) ||
-      !on_granularity(process, size) || offset + size > object->size ||
-      allocation_offset + size > allocation->size) {
+      !on_granularity(process, size) || offset + size > object->size || allocation_offset + size > allocation->size) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   // [cuda.h] A shareable or imported object takes shareable memory only.
@@ -61,9 +60,7 @@ CUresult CUDAAPI cuMulticastGetGranularity(size_t* granularity, const CUmulticas
     const simcuMachine& machine = process.node().machine;
     switch (option) {
       case CU_MULTICAST_GRANULARITY_MINIMUM: *granularity = machine.multicast_granularity_minimum_bytes; break;
-      case CU_MULTICAST_GRANULARITY_RECOMMENDED:
-        *granularity = machine.multicast_granularity_recommended_bytes;
-        break;
+      case CU_MULTICAST_GRANULARITY_RECOMMENDED: *granularity = machine.multicast_granularity_recommended_bytes; break;
       default: return CUDA_ERROR_INVALID_VALUE;
     }
     return CUDA_SUCCESS;

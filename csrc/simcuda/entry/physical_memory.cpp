@@ -25,8 +25,7 @@ CUresult check_properties(const Process& process, const CUmemAllocationProp* pro
   }
   if (location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
   if (location.id < 0 || location.id >= process.node().machine.device_count) return CUDA_ERROR_INVALID_DEVICE;
-  if (properties->allocFlags.usage != 0 ||
-      properties->allocFlags.compressionType > CU_MEM_ALLOCATION_COMP_GENERIC) {
+  if (properties->allocFlags.usage != 0 || properties->allocFlags.compressionType > CU_MEM_ALLOCATION_COMP_GENERIC) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   return check_handle_types(process.node().machine, static_cast<unsigned>(properties->requestedHandleTypes));

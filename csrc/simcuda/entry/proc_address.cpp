@@ -22,7 +22,9 @@ void* own_library() {
   return library;
 }
 
-void* own_symbol(const std::string& name) { return own_library() == nullptr ? nullptr : dlsym(own_library(), name.c_str()); }
+void* own_symbol(const std::string& name) {
+  return own_library() == nullptr ? nullptr : dlsym(own_library(), name.c_str());
+}
 
 // The symbol that the name means for that version of CUDA; null with `known` set when it came later.
 const char* symbol_for(const char* name, int version, bool& known) {
@@ -53,8 +55,8 @@ CUresult CUDAAPI cuGetProcAddress(const char* name, void** function, int version
   const char* const symbol = symbol_for(name, version, known);
   if (symbol != nullptr) {
     // Measured: cuGetProcAddress itself has no variant of its own.
-    const bool per_thread = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0 &&
-                            std::strcmp(name, "cuGetProcAddress") != 0;
+    const bool per_thread =
+        (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0 && std::strcmp(name, "cuGetProcAddress") != 0;
     for (const char* suffix : {"_ptsz", "_ptds", ""}) {
       if (*suffix != '\0' && !per_thread) continue;
       *function = own_symbol(std::string(symbol) + suffix);

@@ -21,8 +21,8 @@ CUresult create(Call call, CUstream* stream, unsigned flags) {
     if (stream == nullptr || (flags != CU_STREAM_DEFAULT && flags != CU_STREAM_NON_BLOCKING)) {
       return CUDA_ERROR_INVALID_VALUE;
     }
-    *stream = context.streams->create(flags == CU_STREAM_NON_BLOCKING ? Stream::Kind::kNonBlocking
-                                                                     : Stream::Kind::kBlocking);
+    *stream =
+        context.streams->create(flags == CU_STREAM_NON_BLOCKING ? Stream::Kind::kNonBlocking : Stream::Kind::kBlocking);
     return CUDA_SUCCESS;
   });
 }

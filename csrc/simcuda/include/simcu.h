@@ -53,16 +53,16 @@ typedef struct simcuMachine {
   int multicast_supported;
   int fabric_handle_supported;
   int fabric_handle_permitted;
-  int peer_access;          /* every pair of devices, or none */
-  uint64_t memory_bytes;    /* what cuMemGetInfo calls total */
+  int peer_access;       /* every pair of devices, or none */
+  uint64_t memory_bytes; /* what cuMemGetInfo calls total */
   uint64_t allocation_granularity_bytes;
   uint64_t multicast_granularity_minimum_bytes;
   uint64_t multicast_granularity_recommended_bytes;
-  uint64_t multicast_capacity_bytes; /* per device */
-  int multicast_charge;              /* simcuMulticastCharge */
+  uint64_t multicast_capacity_bytes;        /* per device */
+  int multicast_charge;                     /* simcuMulticastCharge */
   uint64_t multicast_charge_rounding_bytes; /* sizes are rounded up to this before they are charged */
-  int binding_on_free;               /* simcuBindingOnFree */
-  int driver_version;                /* as cuDriverGetVersion: 13000 */
+  int binding_on_free;                      /* simcuBindingOnFree */
+  int driver_version;                       /* as cuDriverGetVersion: 13000 */
 } simcuMachine;
 
 typedef struct simcuNode_st* simcuNode;
@@ -85,7 +85,7 @@ typedef enum simcuPlacementRule {
 
 typedef struct simcuPlacement {
   size_t struct_bytes;
-  int rule;               /* simcuPlacementRule, the default of this process; changed by simcuProcessPlace */
+  int rule;                   /* simcuPlacementRule, the default of this process; changed by simcuProcessPlace */
   uint64_t base_offset_bytes; /* shifts the whole range, so that equal histories get unequal addresses */
 } simcuPlacement;
 
@@ -143,12 +143,12 @@ typedef enum simcuWaitResult {
 
 typedef struct simcuWaitSpec {
   size_t struct_bytes;
-  int (*ready)(void* state);  /* no side effects; called with the turn held, by any thread */
+  int (*ready)(void* state); /* no side effects; called with the turn held, by any thread */
   size_t (*waits_for)(void* state, int* ranks, size_t capacity); /* ranks still missing; may be NULL */
   void* state;
-  const void* key;   /* simcuNotify(key) makes `ready` be asked again */
-  const char* call;   /* for reports: "bootstrap.all_gather"; copied */
-  const char* object; /* for reports: "connect #3"; copied */
+  const void* key;     /* simcuNotify(key) makes `ready` be asked again */
+  const char* call;    /* for reports: "bootstrap.all_gather"; copied */
+  const char* object;  /* for reports: "connect #3"; copied */
   uint64_t timeout_us; /* SIMCU_NO_TIMEOUT: none */
 } simcuWaitSpec;
 
@@ -179,8 +179,8 @@ SIMCU_EXPORT void simcuLabel(uint32_t step, const char* operation, int owner);
 
 typedef struct simcuCall {
   uint32_t step;
-  uint16_t call;   /* index for simcuCallName */
-  uint16_t owner;  /* as in simcuLabel */
+  uint16_t call;  /* index for simcuCallName */
+  uint16_t owner; /* as in simcuLabel */
   int32_t result; /* CUresult */
 } simcuCall;
 
@@ -208,19 +208,19 @@ typedef enum simcuLedgerKind {
   SIMCU_LEDGER_STREAM = 7,
   SIMCU_LEDGER_EVENT = 8,
   SIMCU_LEDGER_MODULE = 9,
-  SIMCU_LEDGER_CONTEXT = 10,    /* primary context, references = retains */
-  SIMCU_LEDGER_HOST = 11        /* page-locked host memory */
+  SIMCU_LEDGER_CONTEXT = 10, /* primary context, references = retains */
+  SIMCU_LEDGER_HOST = 11     /* page-locked host memory */
 } simcuLedgerKind;
 
 typedef struct simcuLedgerEntry {
-  int32_t kind;       /* simcuLedgerKind */
-  int32_t rank;       /* of the process that owns it */
-  uint32_t ordinal;  /* of that kind in that process, from 0 in order of creation */
-  uint32_t step;     /* label of the call that made it */
-  uint16_t call;     /* that call, for simcuCallName */
-  uint16_t owner;    /* label's owner */
+  int32_t kind;        /* simcuLedgerKind */
+  int32_t rank;        /* of the process that owns it */
+  uint32_t ordinal;    /* of that kind in that process, from 0 in order of creation */
+  uint32_t step;       /* label of the call that made it */
+  uint16_t call;       /* that call, for simcuCallName */
+  uint16_t owner;      /* label's owner */
   uint32_t references; /* how many releases it still needs (0: only kept alive by mappings or bindings) */
-  int32_t device;    /* -1: none */
+  int32_t device;      /* -1: none */
   uint64_t bytes;
 } simcuLedgerEntry;
 
@@ -231,11 +231,11 @@ SIMCU_EXPORT size_t simcuLedger(simcuNode node, simcuLedgerEntry* entries, size_
 typedef struct simcuPiece {
   uint64_t from_bytes; /* offset into the range asked about */
   uint64_t size_bytes;
-  int32_t device;      /* -1: nothing is there */
-  int32_t owner_rank;  /* process that created the allocation */
-  uint32_t allocation; /* its ordinal: unique in the node, in order of creation */
+  int32_t device;            /* -1: nothing is there */
+  int32_t owner_rank;        /* process that created the allocation */
+  uint32_t allocation;       /* its ordinal: unique in the node, in order of creation */
   int32_t through_multicast; /* 1: reached through a multicast object */
-  uint64_t offset_bytes; /* into the allocation */
+  uint64_t offset_bytes;     /* into the allocation */
 } simcuPiece;
 
 /* Which bytes [address, address + size) of the process reaches. For multicast one piece a device and bound
@@ -295,7 +295,7 @@ typedef struct simcuKernel {
 } simcuKernel;
 
 typedef struct simcuModuleImage {
-  uint64_t magic; /* SIMCU_MODULE_MAGIC */
+  uint64_t magic;   /* SIMCU_MODULE_MAGIC */
   uint32_t version; /* 1 */
   uint32_t kernel_count;
   const simcuKernel* kernels;
@@ -303,8 +303,8 @@ typedef struct simcuModuleImage {
 
 /* A stretch of memory that one translation covers; begin == end: none. */
 typedef struct simcuWindow {
-  uint64_t begin; /* first address */
-  uint64_t end;   /* one past the last */
+  uint64_t begin;      /* first address */
+  uint64_t end;        /* one past the last */
   unsigned char* host; /* host memory behind `begin` */
   uint64_t generation; /* valid while equal to *simcuBlock.generation */
 } simcuWindow;
@@ -313,9 +313,9 @@ typedef struct simcuWindow {
 struct simcuBlock {
   uint32_t block_index, block_count; /* one-dimensional grids only */
   uint32_t lane, lane_count;
-  const uint64_t* generation;        /* of the process's translations */
-  simcuWindow window[2];              /* the last two translations used for plain loads and stores */
-  int recording;                     /* 1: writes are recorded, so stores go through the driver */
+  const uint64_t* generation; /* of the process's translations */
+  simcuWindow window[2];      /* the last two translations used for plain loads and stores */
+  int recording;              /* 1: writes are recorded, so stores go through the driver */
   /* Finds the memory behind [address, address + size); fails (unwinds the block, and the context's error becomes
    * sticky) when it is not accessible. Not for multicast addresses. */
   void* (*translate)(simcuBlock*, uint64_t address, uint64_t size, int for_writing);
@@ -342,12 +342,26 @@ struct simcuBlock {
 };
 
 typedef enum simcuMultimemType {
-  SIMCU_TYPE_U32 = 0, SIMCU_TYPE_S32 = 1, SIMCU_TYPE_U64 = 2, SIMCU_TYPE_S64 = 3,
-  SIMCU_TYPE_F16 = 4, SIMCU_TYPE_BF16 = 5, SIMCU_TYPE_F32 = 6, SIMCU_TYPE_F64 = 7,
-  SIMCU_TYPE_B32 = 8, SIMCU_TYPE_B64 = 9, SIMCU_TYPE_E4M3 = 10, SIMCU_TYPE_E5M2 = 11
+  SIMCU_TYPE_U32 = 0,
+  SIMCU_TYPE_S32 = 1,
+  SIMCU_TYPE_U64 = 2,
+  SIMCU_TYPE_S64 = 3,
+  SIMCU_TYPE_F16 = 4,
+  SIMCU_TYPE_BF16 = 5,
+  SIMCU_TYPE_F32 = 6,
+  SIMCU_TYPE_F64 = 7,
+  SIMCU_TYPE_B32 = 8,
+  SIMCU_TYPE_B64 = 9,
+  SIMCU_TYPE_E4M3 = 10,
+  SIMCU_TYPE_E5M2 = 11
 } simcuMultimemType;
 typedef enum simcuMultimemOperation {
-  SIMCU_OP_ADD = 0, SIMCU_OP_MIN = 1, SIMCU_OP_MAX = 2, SIMCU_OP_AND = 3, SIMCU_OP_OR = 4, SIMCU_OP_XOR = 5
+  SIMCU_OP_ADD = 0,
+  SIMCU_OP_MIN = 1,
+  SIMCU_OP_MAX = 2,
+  SIMCU_OP_AND = 3,
+  SIMCU_OP_OR = 4,
+  SIMCU_OP_XOR = 5
 } simcuMultimemOperation;
 
 #ifdef __cplusplus
