@@ -21,7 +21,7 @@ PYTHON_FOLDERS := $(wildcard csrc refimpl conformance stress tests)
 ARGS ?=
 
 .DELETE_ON_ERROR:
-.PHONY: help check test lint types sanitize format wheel stubs clean
+.PHONY: help check test bench lint types sanitize format wheel stubs clean
 .DEFAULT_GOAL := help
 
 help:  ## list the commands
@@ -33,6 +33,10 @@ check: $(DONE)/install  ## build, install, and run the conformance suite on the 
 
 test: $(DONE)/install $(DONE)/test-tools  ## build, install, and run the project's own tests
 	$(BIN)/python -P -m pytest tests -n $(JOBS) $(ARGS)
+
+bench: $(DONE)/install  ## how fast the suite itself is: stall verdicts, and Programs against drawing a list
+	$(BIN)/allranks bench stall $(ARGS)
+	$(BIN)/allranks bench engine $(ARGS)
 
 lint: $(DONE)/develop $(BUILD)/tidy/compile_commands.json  ## ruff, clang-format and clang-tidy
 	$(BIN)/ruff check $(PYTHON_FOLDERS)
@@ -77,7 +81,11 @@ $(DONE)/venv:
 	  $(CXX) -std=c++20 -fsyntax-only -x c++ - 2>/dev/null || \
 	  { echo "allranks: error: a C++20 compiler is needed (g++ 12 or newer), but '$(CXX)' is none;" \
 	         "on Debian and Ubuntu: apt-get install g++"; exit 2; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
+	@$(PYTHON) -c 'import pathlib, sysconfig; \
+	  pathlib.Path(sysconfig.get_path("include"), "Python.h").stat()' 2>/dev/null || \
+	  { echo "allranks: error: '$(PYTHON)' has no Python.h, which the extension module needs;" \
+	         "on Debian and Ubuntu: apt-get install python3-dev"; exit 2; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV) || \
 	  { echo "allranks: error: no virtual environment could be made; on Debian and Ubuntu:" \
 	         "apt-get install python3-venv python3-dev"; exit 2; }
 	@mkdir -p $(DONE) && touch $@
