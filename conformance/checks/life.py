@@ -63,6 +63,7 @@ class _Held:
         self.sizes: list[dict[int, int]] = [{} for _ in range(rank_count)]
         self.live: list[set[int]] = [set() for _ in range(rank_count)]
         self.objects: dict[int, tuple[set[int], tuple[Part | None, ...]]] = {}
+        self.groups: dict[int, int] = {}  # binding -> group
 
     def apply(self, step: Planned) -> None:
         """Follow a step."""
@@ -77,8 +78,12 @@ class _Held:
                         )
             case p.Connect() | p.OpenGroup() | p.Bind():
                 self.objects[step.target] = (set(step.ranks), step.parts)
+                self.groups[step.target] = step.group
             case p.Drop() | p.Unbind() | p.CloseGroup() if step.target in self.objects:
                 self.objects[step.target][0].difference_update(step.ranks)
+                if isinstance(step.step, p.CloseGroup):  # its bindings go with it
+                    for binding in [b for b, group in self.groups.items() if group == step.target]:
+                        self.objects.pop(binding, None)
             case _:
                 pass
 
