@@ -113,8 +113,8 @@ class Communicator:
     ) -> None:
         """Reduce `count` elements over all ranks into every rank's result. Collective; enqueued on the stream.
 
-        Every rank gets the same bits. Integers wrap around; 16-bit floats are summed in float32 and rounded once, except
-        by multicast, where the fabric rounds; minimum and maximum give NaN if any element is NaN.
+        Every rank gets the same bits. Integers wrap around; 16-bit floats are summed in float32 and rounded once, but
+        by multicast the fabric rounds; minimum and maximum give NaN if any element is NaN.
 
         Parameters
         ----------
