@@ -17,17 +17,22 @@ class PhysicalRange {
  public:
   PhysicalRange(DeviceMemory& memory, std::uint64_t offset, std::uint64_t size)
       : memory_(memory), offset_(offset), size_(size) {}
-  ~PhysicalRange() { memory_.give(offset_, size_); }
+  ~PhysicalRange() { memory_.give(offset_, size_, touched_); }
   PhysicalRange(const PhysicalRange&) = delete;
   PhysicalRange& operator=(const PhysicalRange&) = delete;
 
-  unsigned char* host() const { return memory_.at(offset_); }
+  // Whoever asks may write there.
+  unsigned char* host() {
+    touched_ = true;
+    return memory_.at(offset_);
+  }
   std::uint64_t size() const { return size_; }
 
  private:
   DeviceMemory& memory_;
   const std::uint64_t offset_;
   const std::uint64_t size_;
+  bool touched_ = false;
 };
 
 struct Allocation {

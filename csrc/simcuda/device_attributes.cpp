@@ -17,7 +17,7 @@ struct Row {
   int value;
 };
 
-constexpr Row kRows[] = {
+constexpr Row kRows[] = {  // by number
     {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024},
     {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, 1024},
     {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, 1024},
@@ -173,9 +173,10 @@ std::optional<int> attribute_of(const simcuMachine& machine, int device, CUdevic
     case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID: return 0;
     default: break;
   }
-  const auto row = std::find_if(std::begin(kRows), std::end(kRows),
-                                [&](const Row& candidate) { return candidate.attribute == attribute; });
-  return row == std::end(kRows) ? std::nullopt : std::optional<int>(row->value);
+  const auto row =
+      std::lower_bound(std::begin(kRows), std::end(kRows), attribute,
+                       [](const Row& candidate, CUdevice_attribute wanted) { return candidate.attribute < wanted; });
+  return row == std::end(kRows) || row->attribute != attribute ? std::nullopt : std::optional<int>(row->value);
 }
 
 }  // namespace allranks::sim

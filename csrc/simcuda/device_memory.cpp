@@ -94,8 +94,8 @@ std::optional<std::uint64_t> DeviceMemory::take(std::uint64_t size) {
   return std::nullopt;
 }
 
-void DeviceMemory::give(std::uint64_t offset, std::uint64_t size) {
-  madvise(base_ + offset, size, MADV_DONTNEED);
+void DeviceMemory::give(std::uint64_t offset, std::uint64_t size, bool touched) {
+  if (touched) madvise(base_ + offset, size, MADV_DONTNEED);
   used_ -= size;
   auto next = free_.lower_bound(offset);
   if (next != free_.end() && offset + size == next->first) {

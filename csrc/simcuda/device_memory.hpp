@@ -25,7 +25,8 @@ class DeviceMemory {
 
   // First fit; `size` is a multiple of the granularity. Nothing when the device has less than that left.
   std::optional<std::uint64_t> take(std::uint64_t size);
-  void give(std::uint64_t offset, std::uint64_t size);
+  // `touched`: its contents may be other than zero.
+  void give(std::uint64_t offset, std::uint64_t size, bool touched);
 
   unsigned char* at(std::uint64_t offset) const;
   std::uint64_t size() const { return size_; }
