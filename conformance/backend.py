@@ -126,6 +126,9 @@ class RankContext(Protocol):
     def exchange(self, value: T, what: str) -> list[T]:
         """Give every rank's value, in the order of ranks; every rank has to call it."""
 
+    def barrier(self, what: str) -> None:
+        """Wait for every rank; every rank has to call it."""
+
     def shared(self, key: Hashable, make: Callable[[], T]) -> T:
         """Give the one object of that key that the ranks of this process share; the first asker makes it."""
 

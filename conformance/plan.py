@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from allranks.conformance import program as p
 from allranks.conformance.data import ITEM_BYTES
@@ -153,7 +154,7 @@ class _Resolver:
 
     # --- one method a kind of step: the fields of Planned, or None when the step does not apply ---
 
-    def allocate(self, step: p.Allocate) -> dict[str, object] | None:
+    def allocate(self, step: p.Allocate) -> dict[str, Any] | None:
         parts: list[Part | None] = [None] * self.rank_count
         ranks = self.ranks_of(step)
         for rank in ranks:
@@ -163,7 +164,7 @@ class _Resolver:
             parts[rank] = Part(buffer.ordinal, 0, buffer.size_bytes)
         return {"ranks": ranks, "parts": tuple(parts)} if ranks else None
 
-    def free(self, step: p.Free) -> dict[str, object] | None:
+    def free(self, step: p.Free) -> dict[str, Any] | None:
         parts: list[Part | None] = [None] * self.rank_count
         ranks = tuple(rank for rank in self.ranks_of(step) if self.buffers[rank])
         for rank in ranks:
@@ -171,7 +172,7 @@ class _Resolver:
             parts[rank] = Part(buffer.ordinal, 0, buffer.size_bytes)
         return {"ranks": ranks, "parts": tuple(parts)} if ranks else None
 
-    def drop(self, step: p.Drop) -> dict[str, object] | None:
+    def drop(self, step: p.Drop) -> dict[str, Any] | None:
         ranks = self.ranks_of(step)
         by_name: dict[str, list[_Channels] | list[_Group] | list[_Binding]] = {
             "channels": self.channels,
@@ -186,7 +187,7 @@ class _Resolver:
             self.bindings = [binding for binding in self.bindings if binding.group != dropped.ordinal]
         return {"ranks": ranks, "target": dropped.ordinal}
 
-    def connect(self, step: p.Connect) -> dict[str, object] | None:
+    def connect(self, step: p.Connect) -> dict[str, Any] | None:
         parts = self.clip_all(step.region)
         if parts is None:
             return None
@@ -194,7 +195,7 @@ class _Resolver:
         self.channels.append(made)
         return {"parts": parts, "target": made.ordinal}
 
-    def put(self, step: p.Put) -> dict[str, object] | None:
+    def put(self, step: p.Put) -> dict[str, Any] | None:
         if not self.channels:
             return None
         channels = self.channels[step.channels % len(self.channels)]
@@ -203,12 +204,12 @@ class _Resolver:
             return None
         return {"target": channels.ordinal, "receive": channels.parts, "count": piece}
 
-    def open_group(self, _: p.OpenGroup) -> dict[str, object]:
+    def open_group(self, _: p.OpenGroup) -> dict[str, Any]:
         group = _Group(self.next_object())
         self.groups.append(group)
         return {"target": group.ordinal}
 
-    def bind(self, step: p.Bind) -> dict[str, object] | None:
+    def bind(self, step: p.Bind) -> dict[str, Any] | None:
         if not self.groups:
             return None
         group = self.groups[step.group % len(self.groups)]
@@ -230,13 +231,13 @@ class _Resolver:
         binding = self.bindings[index % len(self.bindings)]
         return binding if self.alive(binding.parts) or not needs_memory else None
 
-    def multicast_store(self, step: p.MulticastStore) -> dict[str, object] | None:
+    def multicast_store(self, step: p.MulticastStore) -> dict[str, Any] | None:
         binding = self.of_binding(step.binding, needs_memory=True)
         if binding is None:
             return None
         return {"target": binding.ordinal, "group": binding.group, "receive": binding.parts}
 
-    def multicast_reduce(self, step: p.MulticastReduce) -> dict[str, object] | None:
+    def multicast_reduce(self, step: p.MulticastReduce) -> dict[str, Any] | None:
         binding = self.of_binding(step.binding, needs_memory=True)
         if binding is None:
             return None
@@ -246,21 +247,21 @@ class _Resolver:
             return None
         return {"target": binding.ordinal, "group": binding.group, "receive": binding.parts, "count": count}
 
-    def unbind(self, step: p.Unbind) -> dict[str, object] | None:
+    def unbind(self, step: p.Unbind) -> dict[str, Any] | None:
         binding = self.of_binding(step.binding, needs_memory=False)
         if binding is None:
             return None
         self.bindings.remove(binding)
         return {"target": binding.ordinal, "group": binding.group, "parts": binding.parts}
 
-    def close_group(self, step: p.CloseGroup) -> dict[str, object] | None:
+    def close_group(self, step: p.CloseGroup) -> dict[str, Any] | None:
         if not self.groups:
             return None
         group = self.groups.pop(step.group % len(self.groups))
         self.bindings = [binding for binding in self.bindings if binding.group != group.ordinal]
         return {"target": group.ordinal}
 
-    def collective(self, step: p.AllReduce | p.AllGather, factor: int) -> dict[str, object] | None:
+    def collective(self, step: p.AllReduce | p.AllGather, factor: int) -> dict[str, Any] | None:
         send = self.clip_all(step.send)
         receive = self.clip_all(step.receive)
         if send is None or receive is None:
@@ -292,14 +293,14 @@ def _overlap(a: Part, b: Part) -> bool:
     )
 
 
-def _resolve(resolver: _Resolver, step: SimpleStep) -> dict[str, object] | None:
+def _resolve(resolver: _Resolver, step: SimpleStep) -> dict[str, Any] | None:
     match step:
         case p.AllReduce():
             return resolver.collective(step, 1)
         case p.AllGather():
             return resolver.collective(step, resolver.rank_count)
         case _:
-            found: dict[str, object] | None = getattr(resolver, _NAMES[type(step)])(step)
+            found: dict[str, Any] | None = getattr(resolver, _NAMES[type(step)])(step)
             return found
 
 
@@ -312,9 +313,9 @@ def planned(program: Program) -> Iterator[Planned]:
     numbered: Numbered
     for numbered in unrolled(program):
         fields = _resolve(resolver, numbered.step)
-        common = {"number": numbered.number, "step": numbered.step, "ends_round": numbered.ends_round}
+        common: dict[str, Any] = {"number": numbered.number, "step": numbered.step, "ends_round": numbered.ends_round}
         if fields is None:
-            yield Planned(**common, applies=False)  # type: ignore[arg-type]
+            yield Planned(**common, applies=False)
         else:
             fields.setdefault("ranks", everyone)
-            yield Planned(**common, **fields)  # type: ignore[arg-type]
+            yield Planned(**common, **fields)

@@ -44,7 +44,7 @@ def print_matrix(console: Console, result: Result) -> None:
             f"[{_STYLES[status]}]{status}[/]",
             str(tally.evaluated),
             str(tally.inconclusive),
-            REQUIREMENTS[name].statement,
+            REQUIREMENTS[name].statement + ("" if REQUIREMENTS[name].checks else " (No check yet.)"),
         )
     console.print(table)
     console.print(f"{result.programs} Programs run, {len(result.findings)} requirements broken.")

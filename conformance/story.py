@@ -8,8 +8,7 @@ from allranks.conformance import program as p
 from allranks.conformance.checks.outcome import Violation
 from allranks.conformance.plan import Part, Planned, planned
 from allranks.conformance.program import Program
-from allranks.conformance.trace import Trace
-from allranks.conformance.worlds.session import CLOSING, OPENING
+from allranks.conformance.trace import CLOSING, OPENING, PROBING, Trace
 
 MOST_LINES: Final = 15
 _STATES: Final = {"left": "ended", "runnable": "could run"}
@@ -20,6 +19,8 @@ def _place(step: int, operation: str) -> str:
         return "opening"
     if step == CLOSING:
         return "closing"
+    if step == PROBING:
+        return "a collective after the last step"
     return f"step {step}, {operation}" if operation else "at the start"
 
 

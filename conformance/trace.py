@@ -11,7 +11,15 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+# Labels of what is no step of the Program.
+OPENING: Final = 1_000_000_000
+CLOSING: Final = 1_000_000_001
+PROBING: Final = 1_000_000_002
 
 Status = Literal["ok", "error", "stalled", "not_reached", "skipped"]
 
@@ -95,6 +103,12 @@ class Trace:
         Every write of the communicator to device memory; None: the world cannot tell.
     usage : tuple of Usage
         At the end of rounds.
+    calls : list over ranks of array of (step, call, owner, result)
+        Driver calls made, in order; `allranks.sim.call_name` names them.
+    contents : mapping of (rank, buffer) to list of (offset, bytes)
+        What the user's buffers held after the last step, wherever steps had touched them; empty after a failure.
+    probes : list over ranks of list of Event
+        Collectives on fresh buffers after the last step, if something had failed and all ranks got so far.
     closing : list over ranks of Event
         What close was.
     ledger : tuple of dict, or None
@@ -119,6 +133,9 @@ class Trace:
     placed: dict[tuple[int, int], Placed] = field(default_factory=dict)
     written: tuple[Written, ...] | None = None
     usage: tuple[Usage, ...] = ()
+    calls: list[npt.NDArray[np.void]] = field(default_factory=list)
+    contents: dict[tuple[int, int], list[tuple[int, bytes]]] = field(default_factory=dict)
+    probes: list[list[Event]] = field(default_factory=list)
     closing: list[Event] = field(default_factory=list)
     ledger: tuple[dict[str, Any], ...] | None = None
     incidents: tuple[dict[str, Any], ...] = ()
@@ -145,7 +162,8 @@ class Trace:
     def to_bytes(self) -> bytes:
         """Give a canonical form: equal Traces give equal bytes."""
         plain = dataclasses.asdict(self)
-        plain["placed"] = [[rank, buffer, placed] for (rank, buffer), placed in sorted(plain["placed"].items())]
+        for name in ("placed", "contents"):
+            plain[name] = [[rank, buffer, value] for (rank, buffer), value in sorted(plain[name].items())]
         return json.dumps(plain, sort_keys=True, default=_plain).encode()
 
     def digest(self) -> str:
@@ -158,4 +176,6 @@ def _plain(value: object) -> object:
         return value.hex()
     if isinstance(value, Mapping):
         return dict(value)
+    if isinstance(value, np.ndarray):
+        return value.tolist()
     raise TypeError(f"value={value!r}: a Trace holds plain data only")

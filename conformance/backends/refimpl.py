@@ -33,8 +33,38 @@ class ReferenceChannels:
         self.channels.close()
 
 
+class ReferenceBinding:
+    """A bound region of the reference. Letting go of it lets go of the reference's own object."""
+
+    def __init__(self, binding: refimpl.Binding) -> None:
+        self.binding = binding
+
+    @property
+    def address(self) -> int:
+        """Address through which stores reach the buffers of all ranks."""
+        return self.binding.address
+
+    @property
+    def offset_bytes(self) -> int:
+        """Offset in the multicast object."""
+        return self.binding.offset_bytes
+
+    def store(self, offset_bytes: int, data: bytes) -> None:
+        """Store bytes at an offset of the buffers of all ranks."""
+        self.binding.store(offset_bytes, data)
+
+    def load_reduce(self, offset_bytes: int, count: int, dtype: str, operation: str) -> bytes:
+        """Give the reduction over all ranks."""
+        data_type, kind = cast(refimpl.DataType, dtype), cast(refimpl.Operation, operation)
+        return self.binding.load_reduce(offset_bytes, count, data_type, kind)
+
+    def unbind(self) -> None:
+        """Take the buffer out again."""
+        self.binding.unbind()
+
+
 class ReferenceGroup:
-    """A multicast group of the reference; the protocol's own words differ only in who is asked to wait."""
+    """A multicast group of the reference."""
 
     def __init__(self, group: refimpl.MulticastGroup) -> None:
         self.group = group
@@ -44,9 +74,9 @@ class ReferenceGroup:
         """Bytes that can be bound."""
         return self.group.capacity_bytes
 
-    def bind(self, address: int, size_bytes: int) -> refimpl.Binding:
+    def bind(self, address: int, size_bytes: int) -> ReferenceBinding:
         """Bind a buffer."""
-        return self.group.bind(address, size_bytes)
+        return ReferenceBinding(self.group.bind(address, size_bytes))
 
     def close(self) -> None:
         """Give the object back."""

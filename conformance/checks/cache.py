@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from allranks.conformance import program as p
 from allranks.conformance.checks.outcome import Outcome, View, Violation, difference
-from allranks.conformance.plan import Part, Planned
-from allranks.conformance.worlds.session import piece_of
+from allranks.conformance.plan import Planned
 
 
 def _history(view: View, step: Planned) -> set[str]:
@@ -39,31 +38,22 @@ def _history(view: View, step: Planned) -> set[str]:
     return speaks or {"CACHE-1"}
 
 
-def _wanted(view: View, step: Planned, rank: int, seen: bytes) -> bytes:
-    """Give what the region should hold; a rank's own place in it is nobody's to write."""
-    size = step.count
-    wanted = bytearray(seen)
-    for peer in view.ranks:
-        if peer != rank:
-            wanted[peer * size : (peer + 1) * size] = piece_of(view.program, step.number, peer, rank, size)
-    return bytes(wanted)
-
-
 def _fault_of(view: View, step: Planned) -> tuple[int, str] | None:
-    """Find what is wrong with a put: (rank, evidence)."""
+    """Find what is wrong with a put: (rank, evidence). A rank's own place in its region is nobody's to write."""
+    meaning = view.meaning(step)
     for rank, event in enumerate(view.events(step)):
-        seen = event.observed["region"]
-        wanted = _wanted(view, step, rank, seen)
+        region, seen = step.receive[rank], event.observed["region"]
+        wanted = bytearray(seen)
+        for stretch in meaning.written:
+            if stretch.rank == rank:
+                start = stretch.offset_bytes - region.offset_bytes
+                wanted[start : start + len(stretch.stored)] = stretch.stored
         if seen != wanted:
-            where = step.receive[rank]
-            return rank, f"region in buffer {where.buffer} at {where.offset_bytes}: {difference(seen, wanted)}"
-    size = step.count
-    allowed = [
-        (rank, Part(part.buffer, part.offset_bytes, size * view.program.rank_count))
-        for rank, part in enumerate(step.receive)
-    ]
-    stray = view.stray_write(step, allowed)
-    return (stray[0], stray[2]) if stray is not None else None
+            return rank, (
+                f"region in buffer {region.buffer} at {region.offset_bytes}: {difference(seen, bytes(wanted))}"
+            )
+    stray = view.stray_write(step)
+    return (stray.writer, stray.evidence) if stray is not None else None
 
 
 def _judge(view: View, requirement: str) -> Outcome:
@@ -84,8 +74,10 @@ def _judge(view: View, requirement: str) -> Outcome:
 
 
 def cache_1(view: View) -> Outcome:
-    """A channel reaches the peer's buffer. Does not verify: bytes beyond the pieces that were put."""
-    return _judge(view, "CACHE-1")
+    """A channel reaches the peer's buffer, and what was put stays. Does not verify: regions beyond what was put."""
+    outcome = _judge(view, "CACHE-1")
+    outcome.violations += view.changed_later("CACHE-1", p.Put)
+    return outcome
 
 
 def cache_2(view: View) -> Outcome:

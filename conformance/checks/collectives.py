@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-from allranks.conformance import data
 from allranks.conformance import program as p
 from allranks.conformance.checks.outcome import Outcome, View, Violation, difference
 from allranks.conformance.plan import Planned
 from allranks.conformance.trace import Event
 
+_WITH_RESULT = (p.AllReduce, p.AllGather, p.MulticastReduce)
+# Steps whose writes other requirements look at.
+_ELSEWHERE = (p.Put, p.MulticastStore)
+
 
 def _violation(requirement: str, rank: int, step: Planned, evidence: str) -> Violation:
     return Violation(requirement=requirement, rank=rank, step=step.number, operation=step.operation, evidence=evidence)
-
-
-def wanted(view: View, step: Planned) -> bytes:
-    """Give the result that the definition demands, the same on every rank."""
-    collective = step.step
-    assert isinstance(collective, p.AllReduce | p.AllGather | p.MulticastReduce)
-    operation = "min" if isinstance(collective, p.AllGather) else collective.operation
-    operands = [
-        data.operand(
-            seed=view.program.seed,
-            rank=rank,
-            step=step.number,
-            count=step.count,
-            dtype=collective.dtype,
-            operation=operation,
-            rank_count=view.program.rank_count,
-        )
-        for rank in view.ranks
-    ]
-    if isinstance(collective, p.AllGather):
-        return b"".join(operand.tobytes() for operand in operands)
-    return data.reduced(operands, collective.dtype, operation).tobytes()
 
 
 def _shape(step: Planned) -> str:
@@ -57,10 +38,11 @@ def coll_1(view: View) -> Outcome:
     Does not verify: NaN and infinities; sums that are not exact in the dtype.
     """
     outcome = Outcome()
-    for step, events in _each(view, (p.AllReduce, p.AllGather, p.MulticastReduce), outcome):
+    for step, events in _each(view, _WITH_RESULT, outcome):
         outcome.evaluated += 1
-        right = wanted(view, step)
+        meaning = view.meaning(step)
         for rank, event in enumerate(events):
+            right = meaning.written[rank].stored if meaning.written else meaning.told
             if event.observed["result"] != right:
                 evidence = f"{_shape(step)}: {difference(event.observed['result'], right)}"
                 outcome.violations.append(_violation("COLL-1", rank, step, evidence))
@@ -73,7 +55,7 @@ def coll_2(view: View) -> Outcome:
     outcome = Outcome()
     if view.program.rank_count == 1:
         return outcome
-    for step, events in _each(view, (p.AllReduce, p.AllGather, p.MulticastReduce), outcome):
+    for step, events in _each(view, _WITH_RESULT, outcome):
         outcome.evaluated += 1
         first = events[0].observed["result"]
         for rank, event in enumerate(events):
@@ -85,7 +67,7 @@ def coll_2(view: View) -> Outcome:
 
 
 def coll_3(view: View) -> Outcome:
-    """Inputs are unchanged, and nothing outside the output is written.
+    """Inputs are unchanged, results stay as they were, and nothing outside the output is written.
 
     Does not verify: writes to memory that is nobody's buffer, where the world does not record writes.
     """
@@ -96,7 +78,9 @@ def coll_3(view: View) -> Outcome:
             if event.observed.get("input_kept") is False:
                 outcome.violations.append(_violation("COLL-3", rank, step, "its input was changed"))
                 break
-        stray = view.stray_write(step, list(enumerate(step.receive)))
+    for step, _ in view.collective():
+        stray = None if isinstance(step.step, _ELSEWHERE) else view.stray_write(step)
         if stray is not None:
-            outcome.violations.append(_violation("COLL-3", stray[1], step, stray[2]))
+            outcome.violations.append(_violation("COLL-3", stray.owner, step, stray.evidence))
+    outcome.violations += view.changed_later("COLL-3", p.AllReduce, p.AllGather)
     return outcome

@@ -28,7 +28,7 @@ def _drops(view: View) -> bool:
 
 def _at_end(view: View, requirement: str) -> Outcome:
     outcome = Outcome()
-    if view.trace.ledger is None or view.trouble is not None:
+    if view.trace.ledger is None or view.lost:
         outcome.inconclusive += 1
         return outcome
     outcome.evaluated += 1

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from allranks.conformance import data
 from allranks.conformance import program as p
 from allranks.conformance.checks.outcome import Outcome, View, Violation, difference
-from allranks.conformance.plan import Part, Planned
-from allranks.conformance.worlds.session import store_windows
+from allranks.conformance.model import store_windows
+from allranks.conformance.plan import Planned
 
 
 def _violation(requirement: str, rank: int, step: Planned, evidence: str) -> Violation:
@@ -56,21 +55,20 @@ def nvls_1(view: View) -> Outcome:
         fault_at = _store_fault(view, step)
         if fault_at is not None:
             outcome.violations.append(_violation("NVLS-1", fault_at[0], step, fault_at[1]))
+    outcome.violations += view.changed_later("NVLS-1", p.MulticastStore, p.MulticastReduce)
     return outcome
 
 
 def _store_fault(view: View, step: Planned) -> tuple[int, str] | None:
+    meaning = view.meaning(step)
     windows = store_windows(min(part.size_bytes for part in step.receive))
-    wanted = b"".join(
-        data.random_bytes(view.program.seed, offset % 8191, step.number, size) for offset, size in windows
-    )
     for rank, event in enumerate(view.events(step)):
+        wanted = b"".join(stretch.stored for stretch in meaning.written if stretch.rank == rank)
         if event.observed["windows"] != wanted:
             part = step.receive[rank]
             return rank, f"buffer {part.buffer}, {windows}: {difference(event.observed['windows'], wanted)}"
-    allowed = [(rank, Part(part.buffer, o, s)) for rank, part in enumerate(step.receive) for o, s in windows]
-    stray = view.stray_write(step, allowed)
-    return (stray[1], stray[2]) if stray is not None else None
+    stray = view.stray_write(step)
+    return (stray.owner, stray.evidence) if stray is not None else None
 
 
 def nvls_2(view: View) -> Outcome:
@@ -198,6 +196,12 @@ def nvls_5(view: View) -> Outcome:
     Does not verify: refusals that fragmentation explains.
     """
     outcome = Outcome()
+    refused = _refused(view)
+    if refused is not None and view.trace.probes:
+        outcome.evaluated += 1
+        fault = view.probe_fault()
+        if fault is not None:
+            outcome.violations.append(_violation("NVLS-5", -1, refused, fault))
     for step, events in view.collective(p.Bind):
         capacity = _capacity(view, step)
         statuses = {event.status for event in events}
@@ -219,3 +223,17 @@ def nvls_5(view: View) -> Outcome:
                     _violation("NVLS-5", rank, step, f"an empty group refuses what fits: {events[rank].error}")
                 )
     return outcome
+
+
+def _refused(view: View) -> Planned | None:
+    """Give the last bind that every rank refused, if that is all that went wrong."""
+    last = None
+    for step in view.plan:
+        statuses = {view.trace.events[rank][step.number].status for rank in step.ranks}
+        if "error" in statuses:
+            if not isinstance(step.step, p.Bind) or statuses != {"error"}:
+                return None
+            last = step
+        elif statuses & {"stalled", "not_reached"}:
+            return None
+    return last

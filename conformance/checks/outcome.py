@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from allranks.conformance.plan import Part, Planned, planned
+from allranks.conformance.model import Meaning, Model, meaning_of, probe_result
+from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Program
 from allranks.conformance.trace import Event, Trace, Written
 
@@ -34,6 +35,10 @@ class Violation:
     evidence: str
 
 
+# Errors that say that others did not come.
+_ABSENCE = ("Timeout", "PeerLost", "Stalled")
+
+
 @dataclass(slots=True)
 class Outcome:
     """How much was evaluated, how much could not be told, and what was violated."""
@@ -43,6 +48,15 @@ class Outcome:
     violations: list[Violation] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stray:
+    """A write that no step meant: who wrote, whose buffer it is."""
+
+    writer: int
+    owner: int
+    evidence: str
+
+
 @dataclass
 class View:
     """A Program with its plan and its Trace."""
@@ -50,6 +64,7 @@ class View:
     program: Program
     trace: Trace
     plan: list[Planned]
+    meanings: dict[int, Meaning] = field(default_factory=dict)
 
     @staticmethod
     def of(program: Program, trace: Trace) -> View:
@@ -90,18 +105,25 @@ class View:
             for rank in step.ranks
         )
 
-    def before_trouble(self, step: Planned) -> bool:
-        """Whether everything was well up to and including this step."""
-        return self.trouble is None or step.number < self.trouble
+    @cached_property
+    def lost(self) -> bool:
+        """Whether something else than a refusal by all ranks happened: ranks may have parted."""
+        for step in self.plan:
+            statuses = {self.trace.events[rank][step.number].status for rank in step.ranks}
+            if statuses & {"stalled", "not_reached"} or ("error" in statuses and len(statuses) > 1):
+                return True
+            if any(self.trace.events[rank][step.number].error_type in _ABSENCE for rank in step.ranks):
+                return True
+        return False
 
     @cached_property
-    def buffers(self) -> dict[int, list[tuple[int, int, int, int, int]]]:
-        """Where the user's buffers lie: allocation -> (rank, buffer, offset in it, offset in the buffer, size)."""
-        places: dict[int, list[tuple[int, int, int, int, int]]] = {}
+    def buffers(self) -> dict[int, list[tuple[int, int, int]]]:
+        """Whose an allocation is, as a whole: (rank, buffer, offset of the buffer's byte 0 in it)."""
+        places: dict[int, list[tuple[int, int, int]]] = {}
         for (rank, buffer), placed in self.trace.placed.items():
             inside = 0
             for allocation, offset, size in placed.pieces:
-                places.setdefault(allocation, []).append((rank, buffer, offset, inside, size))
+                places.setdefault(allocation, []).append((rank, buffer, offset - inside))
                 inside += size
         return places
 
@@ -113,34 +135,91 @@ class View:
             by_step.setdefault(write.step, []).append(write)
         return by_step
 
-    def stray_write(self, step: Planned, allowed: list[tuple[int, Part]]) -> tuple[int, int, str] | None:
-        """Find a write of the step to a user's buffer outside of the allowed parts, each (rank, part).
+    def meaning(self, step: Planned) -> Meaning:
+        """Give what the step does when it succeeds."""
+        found = self.meanings.get(step.number)
+        if found is None:
+            found = self.meanings[step.number] = meaning_of(self.program, step)
+        return found
 
-        Returns
-        -------
-        tuple of (rank that wrote, rank whose buffer it is, text), or None
-        """
-        for write in self.written.get(step.number, ()):
-            for rank, buffer, at, inside, size in self.buffers.get(write.allocation, ()):
-                first = max(write.offset_bytes, at)
-                last = min(write.offset_bytes + write.size_bytes, at + size)
-                if first >= last:
-                    continue
-                start, end = first - at + inside, last - at + inside
-                if not _covered(start, end, [p for owner, p in allowed if owner == rank and p.buffer == buffer]):
-                    text = (
+    def stray_write(self, step: Planned) -> Stray | None:
+        """Find a write of the step to a user's buffer that the step does not mean."""
+        writes = self.written.get(step.number)
+        if not writes:
+            return None
+        meant: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for stretch in self.meaning(step).written:
+            end = stretch.offset_bytes + len(stretch.stored)
+            meant.setdefault((stretch.rank, stretch.buffer), []).append((stretch.offset_bytes, end))
+        for write in writes:
+            for rank, buffer, shift in self.buffers.get(write.allocation, ()):
+                start, end = write.offset_bytes - shift, write.offset_bytes + write.size_bytes - shift
+                if not _covered(start, end, meant.get((rank, buffer), [])):
+                    evidence = (
                         f"rank {write.rank} wrote bytes {start} to {end - 1} of rank {rank}'s buffer {buffer}, "
                         "which the step has no business with"
                     )
-                    return write.rank, rank, text
+                    return Stray(writer=write.rank, owner=rank, evidence=evidence)
         return None
 
+    def probe_fault(self) -> str | None:
+        """Find what the probes after a failure show that is not allowed.
 
-def _covered(start: int, end: int, parts: list[Part]) -> bool:
-    """Whether the union of the parts covers [start, end)."""
-    for part in sorted(parts, key=lambda part: part.offset_bytes):
-        if part.offset_bytes <= start < part.offset_bytes + part.size_bytes:
-            start = part.offset_bytes + part.size_bytes
+        A communicator is usable on all ranks (right bytes, every time) or broken on all (an error, every time).
+        """
+        if not self.trace.probes:
+            return None
+        right = probe_result(self.program)
+        said = [event.status for events in self.trace.probes for event in events]
+        if set(said) == {"ok"}:
+            wrong = [
+                r for r, events in enumerate(self.trace.probes) if any(e.observed["result"] != right for e in events)
+            ]
+            return f"after it a sum over all ranks succeeds with wrong bytes on ranks {wrong}" if wrong else None
+        if set(said) == {"error"}:
+            return None
+        shown = [f"rank {r}: {'/'.join(e.status for e in events)}" for r, events in enumerate(self.trace.probes)]
+        return f"after it the communicator is neither usable nor broken: {', '.join(shown)}"
+
+    def changed_later(self, requirement: str, *kinds: type) -> list[Violation]:
+        """Find bytes that these kinds of steps put in place, and that were others when all was over."""
+        return [
+            Violation(requirement=requirement, rank=rank, step=step.number, operation=step.operation, evidence=evidence)
+            for rank, step, evidence in self._changed
+            if isinstance(step.step, kinds)
+        ][:1]
+
+    @cached_property
+    def _changed(self) -> list[tuple[int, Planned, str]]:
+        """What the buffers hold at the end against what the Model says: (rank, step that put it there, evidence)."""
+        if not self.trace.contents:
+            return []
+        model = Model(self.program)
+        for step in self.plan:
+            model.follow(step, well=True, meaning=self.meaning(step) if step.applies and step.collective else None)
+        changed = []
+        for (rank, buffer), ranges in self.trace.contents.items():
+            for offset, stored, number in model.contents.get((rank, buffer), ()):
+                held = _held(ranges, offset, len(stored))
+                if held != stored:
+                    evidence = f"buffer {buffer} at {offset}, changed by the end: {difference(held, stored)}"
+                    changed.append((rank, self.plan[number], evidence))
+        return changed
+
+
+def _held(ranges: list[tuple[int, bytes]], offset: int, size: int) -> bytes:
+    """Give what the ranges (offset, bytes) hold at an offset."""
+    for start, held in ranges:
+        if start <= offset and offset + size <= start + len(held):
+            return held[offset - start : offset - start + size]
+    return b""
+
+
+def _covered(start: int, end: int, spans: list[tuple[int, int]]) -> bool:
+    """Whether the union of the spans covers [start, end)."""
+    for first, last in sorted(spans):
+        if first <= start < last:
+            start = last
     return start >= end
 
 

@@ -9,6 +9,7 @@ from typing import Final
 from allranks import refimpl
 from allranks.conformance.backend import RankContext
 from allranks.conformance.backends.refimpl import ReferenceBackend
+from allranks.conformance.corpus.specimen import Specimen
 
 
 class LocalKeyPolicy(refimpl.ChannelCachePolicy):
@@ -69,26 +70,26 @@ class KeptHandleBackend(ReferenceBackend):
         return dataclasses.replace(super().options(context), release=KeptHandlePolicy())
 
 
-SPECIMENS: Final[tuple[dict[str, object], ...]] = (
-    {
-        "name": LocalKeyBackend.name,
-        "kind": "A",
-        "origins": ("microsoft/mscclpp#388", "microsoft/mscclpp#417"),
-        "requirement": "RDV-2",
-        "make": LocalKeyBackend,
-    },
-    {
-        "name": FirstOffsetBackend.name,
-        "kind": "G",
-        "origins": ("microsoft/mscclpp#535",),
-        "requirement": "NVLS-1",
-        "make": FirstOffsetBackend,
-    },
-    {
-        "name": KeptHandleBackend.name,
-        "kind": "I",
-        "origins": ("microsoft/mscclpp#535", "microsoft/mscclpp#759"),
-        "requirement": "LIFE-2",
-        "make": KeptHandleBackend,
-    },
+SPECIMENS: Final[tuple[Specimen, ...]] = (
+    Specimen(
+        name=LocalKeyBackend.name,
+        kind="A",
+        origins=("microsoft/mscclpp#388", "microsoft/mscclpp#417"),
+        requirement="RDV-2",
+        make=LocalKeyBackend,
+    ),
+    Specimen(
+        name=FirstOffsetBackend.name,
+        kind="G",
+        origins=("microsoft/mscclpp#535",),
+        requirement="NVLS-1",
+        make=FirstOffsetBackend,
+    ),
+    Specimen(
+        name=KeptHandleBackend.name,
+        kind="I",
+        origins=("microsoft/mscclpp#535", "microsoft/mscclpp#759"),
+        requirement="LIFE-2",
+        make=KeptHandleBackend,
+    ),
 )

@@ -13,6 +13,7 @@ from allranks.conformance.backends.plain import (
     PlainCommunicator,
     PlainGroup,
 )
+from allranks.conformance.corpus.specimen import Specimen
 
 
 class LocalKeyCommunicator(PlainCommunicator):
@@ -74,26 +75,26 @@ class KeptHandleBackend(PlainBackend):
     communicator = KeptHandleCommunicator
 
 
-SPECIMENS: Final[tuple[dict[str, object], ...]] = (
-    {
-        "name": LocalKeyBackend.name,
-        "kind": "A",
-        "origins": ("microsoft/mscclpp#388", "microsoft/mscclpp#417"),
-        "requirement": "RDV-2",
-        "make": LocalKeyBackend,
-    },
-    {
-        "name": FirstOffsetBackend.name,
-        "kind": "G",
-        "origins": ("microsoft/mscclpp#535",),
-        "requirement": "NVLS-1",
-        "make": FirstOffsetBackend,
-    },
-    {
-        "name": KeptHandleBackend.name,
-        "kind": "I",
-        "origins": ("microsoft/mscclpp#535", "microsoft/mscclpp#759"),
-        "requirement": "LIFE-2",
-        "make": KeptHandleBackend,
-    },
+SPECIMENS: Final[tuple[Specimen, ...]] = (
+    Specimen(
+        name=LocalKeyBackend.name,
+        kind="A",
+        origins=("microsoft/mscclpp#388", "microsoft/mscclpp#417"),
+        requirement="RDV-2",
+        make=LocalKeyBackend,
+    ),
+    Specimen(
+        name=FirstOffsetBackend.name,
+        kind="G",
+        origins=("microsoft/mscclpp#535",),
+        requirement="NVLS-1",
+        make=FirstOffsetBackend,
+    ),
+    Specimen(
+        name=KeptHandleBackend.name,
+        kind="I",
+        origins=("microsoft/mscclpp#535", "microsoft/mscclpp#759"),
+        requirement="LIFE-2",
+        make=KeptHandleBackend,
+    ),
 )

@@ -31,12 +31,15 @@ class UserBuffer:
 class UserMemory:
     """All buffers of one rank."""
 
-    def __init__(self, driver: Driver, process: sim.Process, device: int, granularity_bytes: int) -> None:
+    def __init__(
+        self, driver: Driver, process: sim.Process, device: int, granularity_bytes: int, scratch_bytes: int
+    ) -> None:
         self.driver = driver
         self.process = process
         self.device = device
         self.granularity_bytes = granularity_bytes
         self.live: dict[int, UserBuffer] = {}
+        self.scratch = driver.mem_alloc(scratch_bytes) if scratch_bytes else 0
         self._freed: dict[int, int] = {}  # base address -> ordinal of the buffer that had it last
         self._last_freed = 0
 
@@ -65,6 +68,13 @@ class UserMemory:
             for piece in self.process.resolve(buffer.address, buffer.size_bytes)
         )
         return Placed(pieces=pieces, same_base_as=self._freed.get(buffer.address, -1))
+
+    def fresh(self, size_bytes: int) -> UserBuffer:
+        """Give a buffer that no step knows of."""
+        buffer = self.live.get(-1)
+        if buffer is None:
+            buffer = self.live[-1] = self._map(-1, size_bytes)
+        return buffer
 
     def _map(self, ordinal: int, size_bytes: int) -> UserBuffer:
         driver = self.driver
@@ -100,5 +110,8 @@ class UserMemory:
                 self.free(ordinal)
             except DriverError as error:
                 first = first or error
+        if self.scratch:
+            self.driver.mem_free(self.scratch)
+            self.scratch = 0
         if first is not None:
             raise first

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from allranks import sim
 from allranks.conformance.backend import Backend, Fault
+from allranks.conformance.model import footprints
 from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Program
 from allranks.conformance.trace import Event, Trace, Written
@@ -110,6 +111,7 @@ class ThreadsWorld:
 
     def _sessions(self, program: Program, node: sim.Node, options: RunOptions) -> list[Session]:
         plan: list[Planned] = list(planned(program))
+        ranges = footprints(program, plan)
         meeting = Meeting(program.rank_count)
         owners: dict[int, tuple[int, int]] = {}
         sessions = []
@@ -131,6 +133,7 @@ class ThreadsWorld:
             session = Session(
                 program=program,
                 plan=plan,
+                ranges=ranges,
                 backend=self.backend,
                 context=context,
                 node=node,
@@ -156,6 +159,10 @@ class ThreadsWorld:
                 (session.rank, buffer): placed for session in sessions for buffer, placed in session.placed.items()
             },
             usage=tuple(sessions[0].usage),
+            contents={
+                (session.rank, buffer): held for session in sessions for buffer, held in session.contents.items()
+            },
+            probes=[session.probes for session in sessions] if any(s.probes for s in sessions) else [],
             closing=[session.closing for session in sessions],
             moments=tuple(report["moments"]),
             granularity_bytes=self.machine.multicast_granularity_minimum_bytes,
@@ -167,6 +174,7 @@ class ThreadsWorld:
             trace.written = tuple(_written(row) for row in node.writes())
         if over:
             trace.ledger = tuple(entry._asdict() for entry in node.ledger())
+        trace.calls = [session.process.calls() for session in sessions]
         trace.incidents = tuple(node.incidents())
         trace.deviations = tuple(node.deviations())
         return trace

@@ -1,0 +1,232 @@
+"""What a rank does in each kind of step, on its communicator and its buffers, and what it sees there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from allranks import sim
+from allranks.conformance import model
+from allranks.conformance import program as p
+from allranks.conformance.backend import Communicator
+from allranks.conformance.plan import Part, Planned
+from allranks.conformance.program import Program
+from allranks.conformance.trace import Placed
+from allranks.conformance.worlds.meeting import Meeting
+from allranks.conformance.worlds.memory import UserMemory
+
+# The user's own driver calls, and the communicator's, are told apart by this in call logs and ledgers.
+USER, COMMUNICATOR = 0, 1
+
+Seen = dict[str, Any] | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Actions:
+    """One rank's buffers and objects; one method a kind of step."""
+
+    program: Program
+    rank: int
+    process: sim.Process
+    meeting: Meeting
+    memory: UserMemory
+    communicator: Communicator
+    owners: dict[int, tuple[int, int]]  # allocation -> (rank, buffer) of the user, shared by the ranks
+    placed: dict[int, Placed] = field(default_factory=dict)
+    objects: dict[int, Any] = field(default_factory=dict)  # channels, groups and bindings, by ordinal
+
+    def of(self, planned: Planned) -> Callable[[Planned], Seen]:
+        """Give the method that carries a step out."""
+        action: Callable[[Planned], Seen] = getattr(self, planned.operation)
+        return action
+
+    def needs(self, planned: Planned) -> int:
+        """Give the object that has to be there for the step; -1: none."""
+        made_here = isinstance(planned.step, p.Connect | p.OpenGroup | p.Bind)
+        return planned.group if made_here else planned.target
+
+    def meet(self, number: int, why: str) -> None:
+        """Wait for all ranks, without a deadline: the world's own barrier, not the communicator's."""
+        self.meeting.exchange(self.rank, None, f"world: {why} of step {number}", None)
+
+    def at(self, part: Part) -> int:
+        """Give the address of a part."""
+        return self.memory.live[part.buffer].address + part.offset_bytes
+
+    def own(self, planned: Planned) -> Part:
+        """Give the part that this rank brings."""
+        part = planned.parts[self.rank]
+        assert part is not None
+        return part
+
+    # --- local steps ---
+
+    def allocate(self, planned: Planned) -> Seen:
+        """Get a buffer, and remember where it lies."""
+        assert isinstance(planned.step, p.Allocate)
+        part = self.own(planned)
+        placed = self.memory.allocate(part.buffer, planned.step, planned.number)
+        self.placed[part.buffer] = placed
+        for allocation, _, _ in placed.pieces:
+            self.owners[allocation] = (self.rank, part.buffer)
+        return None
+
+    def free(self, planned: Planned) -> Seen:
+        """Give a buffer back."""
+        self.memory.free(self.own(planned).buffer)
+        return None
+
+    def drop(self, planned: Planned) -> Seen:
+        """Let go of the last reference."""
+        del self.objects[planned.target]
+        return None
+
+    # --- channels ---
+
+    def connect(self, planned: Planned) -> Seen:
+        """Register a region, and get channels."""
+        part = self.own(planned)
+        self.objects[planned.target] = self.communicator.connect(self.at(part), part.size_bytes)
+        return None
+
+    def put(self, planned: Planned) -> Seen:
+        """Write a piece into each peer's region, signal, wait for the peers' pieces, and look."""
+        channels, size, count = self.objects[planned.target], planned.count, self.program.rank_count
+        scratch = self.memory.scratch
+        self.meet(planned.number, "start")
+        peers = [(self.rank + i) % count for i in range(1, count)]
+        for peer in peers:
+            self.process.poke(scratch, model.piece_of(self.program, planned.number, self.rank, peer, size))
+            channels.put(peer, self.rank * size, scratch, size)
+            channels.signal(peer)
+        for peer in peers:
+            channels.wait(peer)
+        seen = self.process.peek(self.at(planned.receive[self.rank]), size * count)
+        self.meet(planned.number, "end")
+        return {"region": seen}
+
+    # --- multicast ---
+
+    def open_group(self, planned: Planned) -> Seen:
+        """Open a group."""
+        assert isinstance(planned.step, p.OpenGroup)
+        group = self.communicator.open_group(planned.step.capacity_bytes)
+        self.objects[planned.target] = group
+        return {"capacity_bytes": group.capacity_bytes}
+
+    def _reached(self, address: int, size: int) -> list[list[int]]:
+        """Say where an address range leads: [from, size, rank, buffer, offset].
+
+        Rank -1 is memory that is nobody's buffer, -2 is no memory.
+        """
+        pieces = []
+        for piece in self.process.resolve(address, size):
+            owner = self.owners.get(piece.allocation, (-1, -1)) if piece.device >= 0 else (-2, -1)
+            pieces.append([piece.from_bytes, piece.size_bytes, *owner, piece.offset_bytes])
+        return pieces
+
+    def bind(self, planned: Planned) -> Seen:
+        """Bind a buffer, and see where its multicast address leads once all ranks have bound theirs."""
+        part = self.own(planned)
+        binding = self.objects[planned.group].bind(self.at(part), part.size_bytes)
+        self.objects[planned.target] = binding
+        self.meet(planned.number, "end")
+        reached = self._reached(binding.address, _smallest(planned.parts))
+        self.meet(planned.number, "look")
+        return {"offset_bytes": binding.offset_bytes, "reached": reached}
+
+    def multicast_store(self, planned: Planned) -> Seen:
+        """One rank stores through the multicast address; all look at their own buffers."""
+        assert isinstance(planned.step, p.MulticastStore)
+        binding, number = self.objects[planned.target], planned.number
+        windows = model.store_windows(_smallest(planned.receive))
+        self.meet(number, "start")
+        if self.rank == planned.step.source % self.program.rank_count:
+            for offset, size in windows:
+                binding.store(offset, model.stored_at(self.program, number, offset, size))
+        self.meet(number, "middle")
+        base = self.at(planned.receive[self.rank])
+        seen = b"".join(self.process.peek(base + offset, size) for offset, size in windows)
+        self.meet(number, "end")
+        return {"windows": seen}
+
+    def multicast_reduce(self, planned: Planned) -> Seen:
+        """All read the reduction through the multicast address."""
+        step, binding = planned.step, self.objects[planned.target]
+        assert isinstance(step, p.MulticastReduce)
+        operand = model.operand_of(self.program, planned, self.rank)
+        self.meet(planned.number, "start")
+        self.process.poke(self.at(planned.receive[self.rank]), operand)
+        self.meet(planned.number, "middle")
+        result = binding.load_reduce(0, planned.count, step.dtype, step.operation)
+        self.meet(planned.number, "end")
+        return {"result": bytes(result)}
+
+    def unbind(self, planned: Planned) -> Seen:
+        """Take a binding out, and see where its address leads then."""
+        binding: Any = self.objects.pop(planned.target)
+        address = binding.address
+        binding.unbind()
+        self.meet(planned.number, "end")
+        reached = self._reached(address, _smallest(planned.parts))
+        self.meet(planned.number, "look")
+        return {"reached": reached}
+
+    def close_group(self, planned: Planned) -> Seen:
+        """Give a group back."""
+        self.objects.pop(planned.target).close()
+        return None
+
+    # --- collectives ---
+
+    def _collective(self, planned: Planned, run: Callable[[int, int], None]) -> Seen:
+        send, receive = self.own(planned), planned.receive[self.rank]
+        operand = model.operand_of(self.program, planned, self.rank)
+        send_address, receive_address = self.at(send), self.at(receive)
+        self.process.poke(send_address, operand)
+        run(send_address, receive_address)
+        seen: dict[str, Any] = {"result": self.process.peek(receive_address, receive.size_bytes)}
+        if not _inside(send, receive):
+            seen["input_kept"] = self.process.peek(send_address, send.size_bytes) == operand.tobytes()
+        return seen
+
+    def all_reduce(self, planned: Planned) -> Seen:
+        """Bring an operand, reduce, look at the result."""
+        step, count = planned.step, planned.count
+        assert isinstance(step, p.AllReduce)
+        return self._collective(
+            planned,
+            lambda send, receive: self.communicator.all_reduce(send, receive, count, step.dtype, step.operation),
+        )
+
+    def all_gather(self, planned: Planned) -> Seen:
+        """Bring an operand, gather, look at the result."""
+        step, count = planned.step, planned.count
+        assert isinstance(step, p.AllGather)
+        return self._collective(
+            planned, lambda send, receive: self.communicator.all_gather(send, receive, count, step.dtype)
+        )
+
+    # --- after the last step ---
+
+    def look(self, ranges: dict[tuple[int, int], list[tuple[int, int]]]) -> dict[int, list[tuple[int, bytes]]]:
+        """Give what the live buffers hold at the ranges (offset, size) named by (rank, buffer)."""
+        return {
+            ordinal: [(offset, self.process.peek(buffer.address + offset, size)) for offset, size in found]
+            for ordinal, buffer in self.memory.live.items()
+            if (found := ranges.get((self.rank, ordinal)))
+        }
+
+
+def _smallest(parts: tuple[Part | None, ...]) -> int:
+    return min(part.size_bytes for part in parts if part is not None)
+
+
+def _inside(inner: Part, outer: Part) -> bool:
+    end = outer.offset_bytes + outer.size_bytes
+    return (
+        inner.buffer == outer.buffer
+        and outer.offset_bytes <= inner.offset_bytes
+        and inner.offset_bytes + inner.size_bytes <= end
+    )
