@@ -17,7 +17,8 @@ struct Row {
   int value;
 };
 
-constexpr Row kRows[] = {  // by number
+constexpr Row kRows[] = {
+    // by number
     {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024},
     {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, 1024},
     {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, 1024},

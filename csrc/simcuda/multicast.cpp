@@ -25,7 +25,7 @@ MulticastObject::~MulticastObject() {
 
 bool MulticastObject::charge(int device, std::uint64_t bytes) {
   std::uint64_t& used = node_.multicast_used[static_cast<std::size_t>(device)];
-  if (used + bytes > node_.machine.multicast_capacity_bytes) return false;
+  if (bytes > node_.machine.multicast_capacity_bytes - used) return false;
   used += bytes;
   charged_[device] += bytes;
   return true;
@@ -38,6 +38,7 @@ void MulticastObject::uncharge(int device, std::uint64_t bytes) {
 
 // [assumption] Which devices a new object is charged on when none has been added: every device of the fabric.
 CUresult MulticastObject::charge_creation() {
+  if (size > kHighestAddress - kLowestAddress) return CUDA_ERROR_OUT_OF_MEMORY;  // no process could map it
   if (node_.machine.multicast_charge != SIMCU_CHARGE_AT_CREATE) return CUDA_SUCCESS;
   const std::uint64_t bytes = round_up(size, node_.machine.multicast_charge_rounding_bytes);
   for (int device = 0; device < node_.machine.device_count; ++device) {

@@ -132,6 +132,7 @@ void Process::map_plain(const Context& context, CUdeviceptr address, std::uint64
 
 CUresult Process::allocate_plain(Context& context, std::uint64_t bytes, CUdeviceptr* address) {
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes > node_.machine.memory_bytes) return CUDA_ERROR_OUT_OF_MEMORY;
   const std::uint64_t largest_small = std::min(kLargestSmall, node_.machine.allocation_granularity_bytes / 2);
   return bytes <= largest_small && !space.has_wish() ? allocate_small(context, bytes, address)
                                                      : allocate_large(context, bytes, address);
@@ -204,7 +205,10 @@ CUresult Process::free_plain(CUdeviceptr address) {
   if (mapping == space.mappings.end() || !mapping->second.plain) return CUDA_ERROR_INVALID_VALUE;
   const CUresult result = synchronize_device(*this, mapping->second.allocation->device);
   if (result != CUDA_SUCCESS) return result;
-  erase_plain(space.mappings.find(address));
+  // Other threads went on meanwhile.
+  const auto still = space.mappings.find(address);
+  if (still == space.mappings.end() || !still->second.plain) return CUDA_ERROR_INVALID_VALUE;
+  erase_plain(still);
   return CUDA_SUCCESS;
 }
 

@@ -64,7 +64,15 @@ simcuProcess simcuProcessCreate(simcuNode node, int rank, const simcuPlacement* 
 }
 
 void simcuProcessDestroy(simcuProcess process) { process_of(process).node().end_process(process_of(process)); }
-void simcuProcessPlace(simcuProcess process, int rule) { process_of(process).space.place(rule); }
+
+void simcuProcessPlace(simcuProcess process, int rule) {
+  if (rule < SIMCU_PLACE_LOW || rule > SIMCU_PLACE_NEVER_REUSE) {
+    set_last_error("rule=" + std::to_string(rule) + ": a simcuPlacementRule");
+  } else {
+    process_of(process).space.place(rule);
+  }
+}
+
 void simcuProcessWish(simcuProcess process, uint64_t address) { process_of(process).space.wish(address); }
 
 void simcuBind(simcuProcess process) {

@@ -107,11 +107,11 @@ CUresult CUDAAPI cuCtxPushCurrent(CUcontext context) {
 }
 
 CUresult CUDAAPI cuCtxPopCurrent(CUcontext* context) {
-  return entry(Call::kCtxPopCurrent, Needs::kInit, [&](Process&) {
-    auto& stack = this_thread().contexts;
-    if (stack.empty()) return CUDA_ERROR_INVALID_CONTEXT;
-    if (context != nullptr) *context = stack.back()->handle();
-    stack.pop_back();
+  return entry(Call::kCtxPopCurrent, Needs::kInit, [&](Process& process) {
+    const Context* const current = process.current_context();
+    if (current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context != nullptr) *context = current->handle();
+    this_thread().contexts.pop_back();
     return CUDA_SUCCESS;
   });
 }

@@ -31,7 +31,8 @@ CUresult bind_memory(Process& process, CUmemGenericAllocationHandle handle, std:
   const std::shared_ptr<MulticastObject> object = found->multicast;
   // [cuda.h] Offsets and size are multiples of the minimum granularity and lie inside.
   if (size == 0 || !on_granularity(process, offset) || !on_granularity(process, allocation_offset) ||
-      !on_granularity(process, size) || offset + size > object->size || allocation_offset + size > allocation->size) {
+      !on_granularity(process, size) || size > object->size || offset > object->size - size ||
+      size > allocation->size || allocation_offset > allocation->size - size) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   // [cuda.h] A shareable or imported object takes shareable memory only.

@@ -23,7 +23,7 @@ bool is_device(const Process& process, int id) { return id >= 0 && id < process.
 bool reserved(AddressSpace& space, CUdeviceptr address, std::uint64_t size) {
   const auto found = space.reservation_at(address);
   return found != space.reservations.end() && !found->second.internal &&
-         address + size <= found->first + found->second.size;
+         size <= found->second.size - (address - found->first);
 }
 
 // Measured order: a range that is no part of a reservation, then a part of an allocation or an offset
@@ -140,10 +140,13 @@ CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmem
 CUresult CUDAAPI cuMemUnmap(CUdeviceptr address, size_t size) {
   return entry(Call::kMemUnmap, Needs::kInit, [&](Process& process) {
     AddressSpace& space = process.space;
-    if (size == 0 || !reserved(space, address, 1) || cuts_a_mapping(space, address, size)) {
+    if (size == 0 || !reserved(space, address, 1) || size > kHighestAddress - address ||
+        cuts_a_mapping(space, address, size)) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     if (const CUresult result = synchronize_process(process); result != CUDA_SUCCESS) return result;
+    // Other threads went on meanwhile.
+    if (cuts_a_mapping(space, address, size)) return CUDA_ERROR_INVALID_VALUE;
     bool nothing = true;
     for (auto mapping = space.mappings.lower_bound(address);
          mapping != space.mappings.end() && mapping->first < address + size;) {

@@ -1,0 +1,56 @@
+"""Attributes of pointers. Measured on one H200, driver 580 (CUDA 13.0)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.sim.rows.driver_client import GRANULE, RESULT, access, create, driver, expect, ok, reserve
+
+pytestmark = pytest.mark.usefixtures("process")
+
+ATTRIBUTE = driver.CUpointer_attribute
+
+
+def ask(attribute: str, address: int) -> Any:
+    """Give an attribute of an address."""
+    return ok(driver.cuPointerGetAttribute(getattr(ATTRIBUTE, f"CU_POINTER_ATTRIBUTE_{attribute}"), address))
+
+
+def test_mapped_memory_has_the_range_of_its_reservation() -> None:
+    base = reserve(4 * GRANULE)
+    ok(driver.cuMemMap(base + GRANULE, GRANULE, 0, create(), 0))
+    ok(access(base + GRANULE, GRANULE, 0))
+    inside = base + GRANULE + 512
+    assert (int(ask("RANGE_START_ADDR", inside)), int(ask("RANGE_SIZE", inside))) == (base, 4 * GRANULE)
+    assert (int(ask("MAPPING_BASE_ADDR", inside)), int(ask("MAPPING_SIZE", inside))) == (base + GRANULE, GRANULE)
+    assert int(ask("IS_LEGACY_CUDA_IPC_CAPABLE", inside)) == 0
+
+
+def test_plain_memory_has_its_own_range_and_the_mapping_of_the_driver() -> None:
+    base = int(ok(driver.cuMemAlloc(1000)))
+    assert (int(ask("RANGE_START_ADDR", base + 8)), int(ask("RANGE_SIZE", base + 8))) == (base, 1000)
+    assert int(ask("MAPPING_SIZE", base + 8)) == GRANULE
+    assert int(ask("IS_LEGACY_CUDA_IPC_CAPABLE", base + 8)) == 1
+
+
+def test_the_host_pointer_of_device_memory() -> None:
+    address = int(ok(driver.cuMemAlloc(1000)))
+    host_pointer = ATTRIBUTE.CU_POINTER_ATTRIBUTE_HOST_POINTER
+    expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuPointerGetAttribute(host_pointer, address))
+
+
+@pytest.mark.parametrize("attribute", ["MEMORY_TYPE", "BUFFER_ID", "DEVICE_ORDINAL", "RANGE_SIZE"])
+def test_a_reserved_address_with_nothing_mapped(attribute: str) -> None:
+    wanted = getattr(ATTRIBUTE, f"CU_POINTER_ATTRIBUTE_{attribute}")
+    expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuPointerGetAttribute(wanted, reserve()))
+
+
+def test_synchronous_operations_can_be_set_on_plain_memory_only() -> None:
+    synchronous = ATTRIBUTE.CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
+    plain = int(ok(driver.cuMemAlloc(1000)))
+    ok(driver.cuPointerSetAttribute(1, synchronous, plain))
+    base = reserve()
+    ok(driver.cuMemMap(base, GRANULE, 0, create(), 0))
+    expect(RESULT.CUDA_ERROR_NOT_SUPPORTED, driver.cuPointerSetAttribute(1, synchronous, base))
