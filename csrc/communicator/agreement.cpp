@@ -3,6 +3,8 @@
 #include <cstring>
 #include <new>
 
+#include "type_names.hpp"
+
 namespace allranks {
 
 namespace {
@@ -56,11 +58,14 @@ Heard hear(int rank, const Bytes& message) {
   return {rank, step, failed, reader};
 }
 
+// A rank that closes while another goes on has gone; any other difference is somebody's mistake, and changes nothing.
 [[noreturn]] void throw_difference(const Heard& first, const Heard& other) {
-  throw UsageError("rank " + std::to_string(first.rank) + " is in " + text_of(first.step) + " while rank " +
-                       std::to_string(other.rank) + " is in " + text_of(other.step) +
-                       ": a collective step is the same on every rank",
-                   other.rank);
+  const std::string text = "rank " + std::to_string(first.rank) + " is in " + text_of(first.step) + " while rank " +
+                           std::to_string(other.rank) + " is in " + text_of(other.step) +
+                           ": a collective step is the same on every rank";
+  if (first.step.kind == StepKind::kClose) throw PeerLost(text, {first.rank});
+  if (other.step.kind == StepKind::kClose) throw PeerLost(text, {other.rank});
+  throw UsageError(text, other.rank);
 }
 
 }  // namespace
@@ -68,11 +73,10 @@ Heard hear(int rank, const Bytes& message) {
 std::string text_of(const Step& step) {
   std::string text = name_of(step.kind);
   text += " #" + std::to_string(step.ordinal);
-  if (step.kind == StepKind::kAllReduce) {
-    text += " (count=" + std::to_string(step.count) + " data_type=" + std::to_string(step.data_type) +
-            " operation=" + std::to_string(step.operation) + ")";
-  } else if (step.kind == StepKind::kAllGather) {
-    text += " (count=" + std::to_string(step.count) + " data_type=" + std::to_string(step.data_type) + ")";
+  if (step.kind == StepKind::kAllReduce || step.kind == StepKind::kAllGather) {
+    text += std::string(" (") + std::to_string(step.count) + " " + data_type_name(step.data_type);
+    if (step.kind == StepKind::kAllReduce) text += std::string(", ") + operation_name(step.operation);
+    text += ")";
   } else if (step.kind == StepKind::kOpenMulticast || step.kind == StepKind::kBind) {
     text += " (" + std::to_string(step.count) + " bytes)";
   }

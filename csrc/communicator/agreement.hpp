@@ -66,7 +66,7 @@ class Agreement {
   explicit Agreement(std::shared_ptr<Bootstrap> bootstrap) : bootstrap_(std::move(bootstrap)) {}
 
   // One round. Gives everybody's payload, by rank. Throws the error that some rank brought, UsageError when the steps
-  // differ, and what the bootstrap throws.
+  // differ, PeerLost when some ranks are closing and others are not, and what the bootstrap throws.
   std::vector<Bytes> agree(const Step& step, const Finding& finding, const Bytes& payload = {});
   // Throws what a rank has found.
   [[noreturn]] static void rethrow(int rank, const Step& step, const Bytes& finding);

@@ -103,6 +103,7 @@ std::shared_ptr<Connection> ChannelCache::create(Step step, const std::string& n
       }
     }
     slot = choose_slot(in_use);
+    core_.scratch().clear_slot(core_.driver(), slot);
   });
   core_.agreement().agree(step, import_finding);
   evict(bit(slot));

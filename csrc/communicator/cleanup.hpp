@@ -48,7 +48,7 @@ class Cleanup {
   bool give_back(const Entry& entry, Arguments... arguments) noexcept {
     CUresult result = entry.raw(arguments...);
     if (result == CUDA_SUCCESS) return true;
-    failures_.push_back({entry.name(), result});
+    record(plain_call_name(entry.name()), result);
     if (!is_final(result)) result = entry.raw(arguments...);
     return result == CUDA_SUCCESS;
   }

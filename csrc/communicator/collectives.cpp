@@ -16,15 +16,20 @@ constexpr std::uint32_t kScratchGroup = UINT32_MAX;
 
 void check_call(const Core& core, const CollectiveCall& call) {
   if (static_cast<std::uint32_t>(call.data_type) >= device::kDataTypeCount) {
-    throw UsageError("data_type=" + std::to_string(static_cast<std::uint32_t>(call.data_type)) + ": no such type");
+    throw UsageError("data_type: there is no such type");
   }
   if (static_cast<std::uint32_t>(call.operation) >= device::kOperationCount) {
-    throw UsageError("operation=" + std::to_string(static_cast<std::uint32_t>(call.operation)) + ": no such operation");
+    throw UsageError("operation: there is no such operation");
   }
   const std::uint64_t element = device::bytes_of(call.data_type);
   if (call.count > kLargestBytes / element / static_cast<std::uint64_t>(core.rank_count())) {
     throw UsageError("count=" + std::to_string(call.count) + ": too large");
   }
+}
+
+// Codes by which a driver says that there is no multicast to be had, rather than that something is wrong.
+bool is_refusal(int code) {
+  return code == CUDA_ERROR_OUT_OF_MEMORY || code == CUDA_ERROR_NOT_SUPPORTED || code == CUDA_ERROR_NOT_PERMITTED;
 }
 
 bool overlap(CUdeviceptr a, std::uint64_t a_bytes, CUdeviceptr b, std::uint64_t b_bytes) {
@@ -59,10 +64,9 @@ bool Collectives::have_multicast_scratch(std::uint64_t ordinal) {
         MulticastGroup::open(core_, ordinal, kScratchGroup, core_->scratch().bytes());
     scratch_channel_ = group->bind(ordinal, core_->scratch().address(), core_->scratch().bytes());
     scratch_group_ = std::move(group);
-  } catch (const PeerLost&) {
-    throw;
-  } catch (const Error&) {
-    // Every rank is here with the same error; collectives go another way from now on.
+  } catch (const DriverError& error) {
+    // Every rank is here with the same error. Without room for the object, collectives go another way from now on.
+    if (!is_refusal(error.code())) throw;
     multicast_refused_ = true;
     return false;
   }

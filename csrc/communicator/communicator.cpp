@@ -59,6 +59,7 @@ void Communicator::give_back() noexcept {
 void Communicator::close() {
   if (core_->closed()) return;
   if (core_->broken()) {
+    core_->settle_broken();
     core_->run_last([this] { give_back(); });
     core_->leave();
     core_->raise_failures({});
@@ -77,6 +78,7 @@ void Communicator::close() {
     } catch (const PeerLost& error) {
       core_->break_down(error.what(), error.ranks());
       lost = std::current_exception();
+      core_->settle_broken();
     }
     give_back();
     if (lost) std::rethrow_exception(lost);

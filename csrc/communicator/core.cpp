@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "errors.hpp"
+#include "semaphore.hpp"
 
 namespace allranks {
 
@@ -73,7 +74,7 @@ void Core::set_up(int device_index) {
   CUevent event = nullptr;
   driver_->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
   last_work_ = Event(cleanup_, event);
-  scratch_ = Scratch(cleanup_, device_, options_.scratch_bytes);
+  scratch_ = Scratch(cleanup_, device_, options_.scratch_bytes, block_count_);
 }
 
 void Core::open(int device_index) {
@@ -169,21 +170,22 @@ void Core::break_down(const std::string& why, const std::vector<int>& ranks) noe
   bootstrap_->leave();
 }
 
-Core::ContextScope::~ContextScope() {
-  core_.scope_ = outer_;
-  if (changed_) core_.driver_->cuCtxSetCurrent.raw(previous_);
+void Core::restore_context() noexcept {
+  if (was_other_) driver_->cuCtxSetCurrent.raw(previous_context_);
+  is_current_ = false;
+  was_other_ = false;
 }
 
 void Core::make_current() {
-  if (scope_ == nullptr || scope_->entered_) return;
+  if (is_current_) return;
   CUcontext current = nullptr;
   driver_->cuCtxGetCurrent(&current);
   if (current != context_) {
     driver_->cuCtxSetCurrent(context_);
-    scope_->previous_ = current;
-    scope_->changed_ = true;
+    previous_context_ = current;
+    was_other_ = true;
   }
-  scope_->entered_ = true;
+  is_current_ = true;
 }
 
 device::Team Core::team(std::uint64_t barriers) {
@@ -213,14 +215,27 @@ void Core::record(CUstream stream) {
 void Core::fail_peers() noexcept {
   if (!scratch_.ready()) return;
   const std::uint64_t failed = device::kFailedWord;
+  const auto own = static_cast<std::uint64_t>(rank());
   for (int peer = 0; peer < rank_count(); ++peer) {
     if (peer == rank()) continue;
-    for (std::uint32_t block = 0; block < block_count_; ++block) {
-      const CUdeviceptr word = scratch_.peer(peer) + offsetof(device::Control, barrier) +
-                               8ull * (std::uint64_t{block} * device::kMaxRanks + static_cast<std::uint64_t>(rank()));
-      driver_->cuMemcpyHtoD.raw(word, &failed, sizeof failed);  // best effort: peers have their own deadline
+    const CUdeviceptr control = scratch_.peer(peer);
+    // Best effort: peers have their own deadline.
+    for (std::uint64_t block = 0; block < block_count_; ++block) {
+      const std::uint64_t word = offsetof(device::Control, barrier) + 8 * (block * device::kMaxRanks + own);
+      driver_->cuMemcpyHtoD.raw(control + word, &failed, sizeof failed);
+    }
+    for (std::uint32_t slot = 0; slot < device::kMaxSlots; ++slot) {
+      if (!scratch_.slot_cleared(slot)) continue;
+      driver_->cuMemcpyHtoD.raw(semaphore_word(control, slot, rank()), &failed, sizeof failed);
     }
   }
+}
+
+void Core::settle_broken() noexcept {
+  const ContextScope scope(*this);
+  if (attempt([&] { make_current(); })) return;
+  driver_->cuCtxSynchronize.raw();
+  bootstrap_->farewell();
 }
 
 void Core::synchronize(CUstream stream) {

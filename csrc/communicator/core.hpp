@@ -113,6 +113,8 @@ class Core {
   // Runs the clean-up of a communicator that is not closed collectively, where driver calls still mean this rank's;
   // elsewhere everything is forgotten.
   void run_last(const std::function<void()>& clean_up) noexcept;
+  // Ends this rank's device work and waits, up to the deadline, until no peer's can reach this rank's memory any more.
+  void settle_broken() noexcept;
 
   // Gives back what the Core itself has; operations raise from then on.
   void close() noexcept;
@@ -121,22 +123,21 @@ class Core {
   void abandon() noexcept;
 
  private:
+  // Has the caller's current context back at its end; make_current notes which that is. Scopes may nest.
   class ContextScope {
    public:
-    explicit ContextScope(Core& core) : core_(core), outer_(core.scope_) { core.scope_ = this; }
-    ~ContextScope();
+    explicit ContextScope(Core& core) : core_(core) { ++core.scope_depth_; }
+    ~ContextScope() {
+      if (--core_.scope_depth_ == 0) core_.restore_context();
+    }
     ContextScope(const ContextScope&) = delete;
     ContextScope& operator=(const ContextScope&) = delete;
 
    private:
-    friend class Core;
     Core& core_;
-    ContextScope* outer_;
-    CUcontext previous_ = nullptr;
-    bool changed_ = false;
-    bool entered_ = false;
   };
 
+  void restore_context() noexcept;
   void enter_thread() noexcept;
   void open(int device_index);
   void set_up(int device_index);
@@ -158,7 +159,10 @@ class Core {
   std::thread::id thread_;
   std::mutex disposals_mutex_;
   std::vector<std::function<void()>> disposals_;
-  ContextScope* scope_ = nullptr;
+  int scope_depth_ = 0;
+  bool is_current_ = false;  // within the scopes that are open
+  bool was_other_ = false;
+  CUcontext previous_context_ = nullptr;
   std::uint64_t next_ordinal_ = 0;
   std::uint64_t epoch_ = 0;
   std::uint32_t block_count_ = 1;

@@ -9,8 +9,14 @@ namespace allranks {
 
 namespace {
 
-// "cuMemAlloc_v2" is reported under the name that programs call it by.
-std::string plain_name(const char* symbol) {
+template <typename Function>
+Function as_function(void* address) {
+  return reinterpret_cast<Function>(address);
+}
+
+}  // namespace
+
+std::string plain_call_name(const char* symbol) {
   std::string name = symbol;
   const std::size_t mark = name.rfind("_v");
   if (mark != std::string::npos && mark + 3 == name.size() && std::isdigit(static_cast<unsigned char>(name.back()))) {
@@ -19,17 +25,10 @@ std::string plain_name(const char* symbol) {
   return name;
 }
 
-template <typename Function>
-Function as_function(void* address) {
-  return reinterpret_cast<Function>(address);
-}
-
-}  // namespace
-
 void throw_driver_error(const char* call, CUresult result, CUresult (*error_name)(CUresult, const char**)) {
   const char* name = nullptr;
   if (error_name == nullptr || error_name(result, &name) != CUDA_SUCCESS || name == nullptr) name = "unknown code";
-  const std::string plain = plain_name(call);
+  const std::string plain = plain_call_name(call);
   throw DriverError(plain, static_cast<int>(result), name,
                     plain + " returned " + name + " (" + std::to_string(static_cast<int>(result)) + ")");
 }

@@ -53,6 +53,8 @@ class Entry<CUresult(Arguments...)> {
   ErrorName error_name_ = nullptr;
 };
 
+// "cuMemAlloc_v2" as programs call it: "cuMemAlloc".
+std::string plain_call_name(const char* symbol);
 // Throws the DriverError of a call that returned `result`; `error_name` may be null.
 [[noreturn]] void throw_driver_error(const char* call, CUresult result, CUresult (*error_name)(CUresult, const char**));
 
@@ -62,22 +64,22 @@ void Entry<CUresult(Arguments...)>::fail(CUresult result) const {
 }
 
 // Names as written in source; cuda.h maps some to versioned symbols (cuMemAlloc to cuMemAlloc_v2).
-#define ALLRANKS_DRIVER_ENTRIES(X)                                                                               \
-  X(cuInit)                                                                                                      \
-  X(cuDriverGetVersion) X(cuDeviceGet) X(cuDeviceGetCount) X(cuDeviceGetAttribute) X(cuDevicePrimaryCtxRetain)   \
-      X(cuDevicePrimaryCtxRelease) X(cuCtxSetCurrent) X(cuCtxGetCurrent) X(cuCtxSynchronize) X(cuMemGetInfo)     \
-          X(cuMemAlloc) X(cuMemFree) X(cuMemGetAddressRange) X(cuPointerGetAttribute) X(cuPointerGetAttributes)  \
-              X(cuMemcpyHtoD) X(cuMemcpyDtoH) X(cuMemcpyHtoDAsync) X(cuMemsetD8) X(cuMemAddressReserve)          \
-                  X(cuMemAddressFree) X(cuMemCreate) X(cuMemRelease) X(cuMemMap) X(cuMemUnmap) X(cuMemSetAccess) \
-                      X(cuMemGetAllocationGranularity) X(cuMemExportToShareableHandle)                           \
-                          X(cuMemImportFromShareableHandle) X(cuMemRetainAllocationHandle) X(cuModuleLoadData)   \
-                              X(cuModuleUnload) X(cuModuleGetFunction) X(cuLaunchKernel) X(cuStreamSynchronize)  \
-                                  X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuStreamWaitEvent)
+// clang-format off
+#define ALLRANKS_DRIVER_ENTRIES(X)                                                                                    \
+  X(cuInit) X(cuDriverGetVersion) X(cuDeviceGet) X(cuDeviceGetCount) X(cuDeviceGetAttribute)                          \
+  X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxSetCurrent) X(cuCtxGetCurrent) X(cuCtxSynchronize)  \
+  X(cuMemGetInfo) X(cuMemAlloc) X(cuMemFree) X(cuMemGetAddressRange) X(cuPointerGetAttribute)                         \
+  X(cuPointerGetAttributes) X(cuMemcpyHtoD) X(cuMemcpyDtoH) X(cuMemsetD8)                                             \
+  X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemCreate) X(cuMemRelease) X(cuMemMap) X(cuMemUnmap)                 \
+  X(cuMemSetAccess) X(cuMemGetAllocationGranularity) X(cuMemExportToShareableHandle)                                  \
+  X(cuMemImportFromShareableHandle) X(cuMemRetainAllocationHandle) X(cuMemGetAllocationPropertiesFromHandle)          \
+  X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuLaunchKernel) X(cuStreamSynchronize)               \
+  X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuStreamWaitEvent)
 
-#define ALLRANKS_MULTICAST_ENTRIES(X)                                                       \
-  X(cuMulticastCreate)                                                                      \
-  X(cuMulticastAddDevice) X(cuMulticastBindMem) X(cuMulticastBindAddr) X(cuMulticastUnbind) \
-      X(cuMulticastGetGranularity)
+#define ALLRANKS_MULTICAST_ENTRIES(X)                                                                   \
+  X(cuMulticastCreate) X(cuMulticastAddDevice) X(cuMulticastBindMem) X(cuMulticastBindAddr)             \
+  X(cuMulticastUnbind) X(cuMulticastGetGranularity)
+// clang-format on
 
 // What the simulated driver offers beyond cuda.h; null members on any other library.
 struct SimExtension {

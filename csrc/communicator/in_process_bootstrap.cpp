@@ -27,7 +27,7 @@ class InProcessSession {
  public:
   InProcessSession(int rank_count, std::shared_ptr<Waiter> shared_waiter)
       : waiter(std::move(shared_waiter)), rank_count_(rank_count), rounds_(static_cast<std::size_t>(rank_count)),
-        left_(static_cast<std::size_t>(rank_count)) {
+        left_(static_cast<std::size_t>(rank_count)), finished_(static_cast<std::size_t>(rank_count)) {
     for (std::vector<Bytes>& half : slots_) half.resize(static_cast<std::size_t>(rank_count));
   }
 
@@ -66,6 +66,18 @@ class InProcessSession {
   void leave(int rank) {
     const std::lock_guard lock(mutex_);
     left_[static_cast<std::size_t>(rank)] = true;
+  }
+  void finish(int rank) {
+    const std::lock_guard lock(mutex_);
+    finished_[static_cast<std::size_t>(rank)] = true;
+  }
+  std::vector<int> unfinished() {
+    const std::lock_guard lock(mutex_);
+    std::vector<int> ranks;
+    for (int rank = 0; rank < rank_count_; ++rank) {
+      if (!finished_[static_cast<std::size_t>(rank)]) ranks.push_back(rank);
+    }
+    return ranks;
   }
   // Why the session is over: text and the ranks to blame.
   std::pair<std::string, std::vector<int>> verdict(std::uint64_t round) {
@@ -125,6 +137,7 @@ class InProcessSession {
   std::array<std::vector<Bytes>, 2> slots_;
   std::vector<std::uint64_t> rounds_;  // last round that each rank has entered
   std::vector<bool> left_;
+  std::vector<bool> finished_;  // no device work of it is left
   bool given_up_ = false;
   std::string why_;
   std::vector<int> blamed_;
@@ -137,7 +150,10 @@ class InProcessBootstrap final : public Bootstrap {
  public:
   InProcessBootstrap(int rank, int rank_count, std::shared_ptr<InProcessSession> session)
       : rank_(rank), rank_count_(rank_count), session_(std::move(session)) {}
-  ~InProcessBootstrap() override { leave(); }
+  ~InProcessBootstrap() override {
+    session_->finish(rank_);
+    leave();
+  }
 
   int rank() const override { return rank_; }
   int rank_count() const override { return rank_count_; }
@@ -194,6 +210,17 @@ class InProcessBootstrap final : public Bootstrap {
                      {peer});
     }
     give_up(outcome, what, {peer});
+  }
+
+  void farewell() noexcept override {
+    session_->finish(rank_);
+    session_->waiter->notify(session_.get());
+    session_->waiter->wait({.ready = [&] { return session_->unfinished().empty(); },
+                            .missing = [&] { return session_->unfinished(); },
+                            .key = session_.get(),
+                            .call = "bootstrap.farewell",
+                            .object = "close of a broken group",
+                            .timeout_us = timeout_us_});
   }
 
   void leave() noexcept override {

@@ -90,7 +90,7 @@ std::shared_ptr<SwitchChannel> MulticastGroup::bind(std::uint64_t ordinal, CUdev
     for (const OffsetRange& range : bound_ranges()) append(payload, range);
   });
   const std::vector<Bytes> payloads = core_->agreement().agree(step, prepare_finding, payload);
-  place(*bound, payloads);
+  place(step, *bound, payloads);
   step.phase = 1;
   const Finding bind_finding = attempt([&] { bind_parts(*bound); });
   try {
@@ -136,7 +136,7 @@ std::vector<OffsetRange> MulticastGroup::bound_ranges() const {
 }
 
 // The same answer, or the same error, on every rank: it depends on what all have announced alone.
-void MulticastGroup::place(BoundRegion& bound, const std::vector<Bytes>& payloads) const {
+void MulticastGroup::place(const Step& step, BoundRegion& bound, const std::vector<Bytes>& payloads) const {
   std::vector<OffsetRange> taken;
   std::uint64_t lead = 0;
   for (std::size_t rank = 0; rank < payloads.size(); ++rank) {
@@ -144,7 +144,7 @@ void MulticastGroup::place(BoundRegion& bound, const std::vector<Bytes>& payload
     const auto theirs = reader.next<std::uint64_t>();
     if (rank == 0) lead = theirs;
     if (theirs != lead) {
-      throw UsageError("rank " + std::to_string(rank) + ": bind: the region begins " + std::to_string(theirs) +
+      throw UsageError("rank " + std::to_string(rank) + ": " + text_of(step) + ": the region begins " + std::to_string(theirs) +
                            " bytes behind a multiple of the multicast granularity, and rank 0's " +
                            std::to_string(lead) + ": no offset reaches both",
                        static_cast<int>(rank));
@@ -155,7 +155,7 @@ void MulticastGroup::place(BoundRegion& bound, const std::vector<Bytes>& payload
   const std::optional<std::uint64_t> offset =
       core_->options().policies.multicast->offset_of(taken, size, capacity());
   if (!offset) {
-    throw UsageError("bind: no room for " + std::to_string(size) + " bytes in a multicast object of " +
+    throw UsageError(text_of(step) + ": no room for " + std::to_string(size) + " bytes in a multicast object of " +
                      std::to_string(capacity()));
   }
   bound.range = {*offset, *offset + size};

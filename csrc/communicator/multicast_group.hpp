@@ -64,7 +64,7 @@ class MulticastGroup : public std::enable_shared_from_this<MulticastGroup> {
   void join(const std::vector<Bytes>& payloads);
   std::shared_ptr<BoundRegion> prepare(CUdeviceptr address, std::uint64_t size) const;
   std::vector<OffsetRange> bound_ranges() const;
-  void place(BoundRegion& bound, const std::vector<Bytes>& payloads) const;
+  void place(const Step& step, BoundRegion& bound, const std::vector<Bytes>& payloads) const;
   void bind_parts(BoundRegion& bound);
   Step step_of(StepKind kind, std::uint64_t ordinal) const;
 

@@ -11,25 +11,33 @@ namespace allranks {
 namespace {
 
 struct PointerFacts {
-  CUdeviceptr base = 0;
+  CUdeviceptr base = 0;  // of the mapping, or of the plain allocation
   std::size_t size = 0;
   int device = 0;
   unsigned long long buffer_id = 0;
-  int legacy_ipc = 0;
-  unsigned long long handle_types = 0;
+  bool plain = false;
 };
 
+// Measured on H200: for mapped memory the "range" attributes give the reservation and the "mapping" ones the mapping; for
+// plain memory it is the "range" that has the allocation's exact size.
 PointerFacts facts_of(const Driver& driver, CUdeviceptr address) {
   PointerFacts facts;
-  std::array<CUpointer_attribute, 6> attributes = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-                                                   CU_POINTER_ATTRIBUTE_RANGE_SIZE,
-                                                   CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-                                                   CU_POINTER_ATTRIBUTE_BUFFER_ID,
-                                                   CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
-                                                   CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES};
-  std::array<void*, 6> answers = {&facts.base,      &facts.size,       &facts.device,
-                                  &facts.buffer_id, &facts.legacy_ipc, &facts.handle_types};
+  CUdeviceptr range_base = 0;
+  std::size_t range_size = 0;
+  int legacy_ipc = 0;
+  std::array<CUpointer_attribute, 7> attributes = {
+      CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, CU_POINTER_ATTRIBUTE_MAPPING_SIZE,
+      CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,    CU_POINTER_ATTRIBUTE_BUFFER_ID,
+      CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,  CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+      CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
+  std::array<void*, 7> answers = {&facts.base, &facts.size, &facts.device, &facts.buffer_id,
+                                  &range_base, &range_size, &legacy_ipc};
   driver.cuPointerGetAttributes(attributes.size(), attributes.data(), answers.data(), address);
+  facts.plain = legacy_ipc != 0;
+  if (facts.plain) {
+    facts.base = range_base;
+    facts.size = range_size;
+  }
   return facts;
 }
 
@@ -48,8 +56,7 @@ RegionSegment segment_at(const Driver& driver, CUdevice device, const std::strin
   RegionSegment segment;
   segment.mapping = facts.base;
   segment.mapping_bytes = facts.size;
-  segment.plain = facts.legacy_ipc != 0;
-  segment.exportable = !segment.plain && (facts.handle_types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0;
+  segment.plain = facts.plain;
   segment.identity.buffer_id = facts.buffer_id;
   segment.identity.offset = offset;
   segment.identity.size = std::min<std::uint64_t>(size, facts.size - offset);
@@ -90,7 +97,12 @@ void Region::retain() {
 }
 
 bool Region::exportable() const {
-  return std::all_of(segments_.begin(), segments_.end(), [](const RegionSegment& s) { return s.exportable; });
+  return std::all_of(segments_.begin(), segments_.end(), [&](const RegionSegment& segment) {
+    if (segment.plain) return false;
+    CUmemAllocationProp properties{};
+    cleanup_->driver().cuMemGetAllocationPropertiesFromHandle(&properties, segment.identity.handle);
+    return (properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0;
+  });
 }
 
 bool Region::still_mapped() const {

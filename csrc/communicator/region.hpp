@@ -18,7 +18,6 @@ struct RegionSegment {
   CUdeviceptr mapping = 0;        // where the allocation is mapped
   std::size_t mapping_bytes = 0;  // its whole size
   bool plain = false;             // cuMemAlloc, which has no handle to retain or export
-  bool exportable = false;        // as a POSIX file descriptor
   SegmentIdentity identity;
 };
 
@@ -36,6 +35,7 @@ class Region {
   std::uint64_t size() const { return identity_.size; }
   const std::vector<RegionSegment>& segments() const { return segments_; }
   const RegionIdentity& identity() const { return identity_; }
+  // Whether every allocation can be exported as a POSIX file descriptor. Retained regions only. Throws DriverError.
   bool exportable() const;
   // Whether the same allocations are still mapped where they were; false once the user has unmapped or freed one.
   bool still_mapped() const;

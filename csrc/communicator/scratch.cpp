@@ -4,7 +4,7 @@
 
 namespace allranks {
 
-Scratch::Scratch(Cleanup& cleanup, CUdevice device, std::uint64_t wanted_bytes) {
+Scratch::Scratch(Cleanup& cleanup, CUdevice device, std::uint64_t wanted_bytes, std::uint32_t block_count) {
   const Driver& driver = cleanup.driver();
   const CUmemAllocationProp properties = allocation_properties(device, true);
   std::size_t granularity = 0;
@@ -14,9 +14,19 @@ Scratch::Scratch(Cleanup& cleanup, CUdevice device, std::uint64_t wanted_bytes) 
   driver.cuMemCreate(&handle, size, &properties, 0);
   memory_ = PhysicalMemory(cleanup, handle);
   own_ = MappedRange(cleanup, device, {{handle, size}});
-  // Peers signal into the control page as soon as they know it, so it has to be clear before.
-  driver.cuMemsetD8(own_.address(), 0, device::kControlBytes);
+  // Peers signal into the control page as soon as they know it. Only what will be used is cleared, since every page
+  // that is touched costs.
+  driver.cuMemsetD8(own_.address(), 0, offsetof(device::Control, barrier) + 8ull * device::kMaxRanks * block_count);
   driver.cuStreamSynchronize(nullptr);
+}
+
+void Scratch::clear_slot(const Driver& driver, std::uint32_t slot) {
+  const std::uint64_t bit = std::uint64_t{1} << slot;
+  if ((cleared_slots_ & bit) != 0) return;
+  const std::uint64_t row = 8ull * device::kMaxRanks;
+  driver.cuMemsetD8(address() + offsetof(device::Control, semaphore) + slot * row, 0, row);
+  driver.cuStreamSynchronize(nullptr);
+  cleared_slots_ |= bit;
 }
 
 void Scratch::import_peers(Cleanup& cleanup, CUdevice device, int own_rank, const std::vector<Bytes>& descriptions) {

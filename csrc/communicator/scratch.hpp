@@ -14,8 +14,11 @@ namespace allranks {
 class Scratch {
  public:
   Scratch() = default;
-  // Creates, maps and clears this rank's own. Throws DriverError.
-  Scratch(Cleanup& cleanup, CUdevice device, std::uint64_t wanted_bytes);
+  // Creates and maps this rank's own, with the words of `block_count` blocks cleared. Throws DriverError.
+  Scratch(Cleanup& cleanup, CUdevice device, std::uint64_t wanted_bytes, std::uint32_t block_count);
+
+  // Clears the words of a cache slot, before its first use: peers signal into them as soon as they know of it.
+  void clear_slot(const Driver& driver, std::uint32_t slot);
 
   ExportedMemory export_memory(Cleanup& cleanup) const { return export_allocation(cleanup, memory_.get(), bytes()); }
   // Maps everybody's, by rank. Throws DriverError.
@@ -27,6 +30,7 @@ class Scratch {
   CUdeviceptr staging() const { return address() + device::kControlBytes; }
   CUdeviceptr report() const { return address() + offsetof(device::Control, report); }
   CUdeviceptr peer(int rank) const { return peers_[static_cast<std::size_t>(rank)].address(); }
+  bool slot_cleared(std::uint32_t slot) const { return (cleared_slots_ >> slot & 1) != 0; }
   bool ready() const { return !peers_.empty(); }
   void reset() noexcept;
 
@@ -34,6 +38,7 @@ class Scratch {
   PhysicalMemory memory_;
   MappedRange own_;
   std::vector<RegisteredMemory> peers_;
+  std::uint64_t cleared_slots_ = 0;  // one bit each
 };
 
 }  // namespace allranks

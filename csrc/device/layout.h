@@ -35,12 +35,13 @@ enum ReportCode : std::uint64_t { kReportNothing = 0, kReportTimeout = 1, kRepor
 enum Phase : std::uint64_t { kPhaseBarrier = 1, kPhaseChannelWait = 2 };
 
 struct Control {
+  Report report;                                  // written by the owner's own kernels
   std::uint64_t barrier[kMaxBlocks][kMaxRanks];   // [block][rank that signals]: number of the last barrier it entered
   std::uint64_t semaphore[kMaxSlots][kMaxRanks];  // [cache slot][rank that signals]: entry << 32 | signals so far
-  Report report;                                  // written by the owner's own kernels
 };
-static_assert(offsetof(Control, semaphore) == 8ull * kMaxBlocks * kMaxRanks);
-static_assert(offsetof(Control, report) == 8ull * (kMaxBlocks + kMaxSlots) * kMaxRanks);
+static_assert(offsetof(Control, report) == 0);
+static_assert(offsetof(Control, barrier) == sizeof(Report));
+static_assert(offsetof(Control, semaphore) == sizeof(Report) + 8ull * kMaxBlocks * kMaxRanks);
 
 inline constexpr std::uint64_t kControlBytes = 64 * 1024;
 inline constexpr std::uint64_t kStagingBytes = 64 * 1024;
