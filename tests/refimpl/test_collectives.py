@@ -62,11 +62,10 @@ def operands(rank_count: int, count: int, data_type: str, operation: str) -> lis
 
 def expected(parts: list[npt.NDArray[np.float64]], data_type: str, operation: str) -> bytes:
     if data_type.startswith(("int", "uint")):
-        wide = [part.astype(np.int64) for part in parts]
-        result = wide[0]
-        for part in wide[1:]:
-            result = NUMPY[operation](result, part)
-        return cast(npt.NDArray[Any], result).astype(data_type).tobytes()
+        wide: npt.NDArray[Any] = parts[0].astype(np.int64)
+        for part in parts[1:]:
+            wide = NUMPY[operation](wide, part.astype(np.int64))
+        return wide.astype(data_type).tobytes()
     total = parts[0]
     for part in parts[1:]:
         total = NUMPY[operation](total, part)
@@ -260,9 +259,10 @@ def test_nan_spreads_in_minimum_and_maximum_as_in_numpy() -> None:
         comm = rank.open()
         buffer = rank.allocate(8)
         values = []
-        for operation in ("min", "max"):
+        operations: tuple[refimpl.Operation, ...] = ("min", "max")
+        for operation in operations:
             buffer.write(np.array([np.nan if rank.rank == 1 else 1.0, 2.0 + rank.rank], dtype=np.float32))
-            comm.all_reduce(buffer.address, buffer.address, 2, "float32", cast(refimpl.Operation, operation))
+            comm.all_reduce(buffer.address, buffer.address, 2, "float32", operation)
             comm.synchronize()
             values += buffer.read("float32").tolist()
         comm.close()
