@@ -76,7 +76,7 @@ std::string text_of(const Step& step) {
   if (step.kind == StepKind::kAllReduce || step.kind == StepKind::kAllGather) {
     text += std::string(" (") + std::to_string(step.count) + " " + data_type_name(step.data_type);
     if (step.kind == StepKind::kAllReduce) text += std::string(", ") + operation_name(step.operation);
-    text += ")";
+    text += ')';
   } else if (step.kind == StepKind::kOpenMulticast || step.kind == StepKind::kBind) {
     text += " (" + std::to_string(step.count) + " bytes)";
   }

@@ -32,8 +32,8 @@ class Bootstrap {
   virtual Bytes receive(int peer, int tag) = 0;
   // Waits of all ranks for all others that this rank has entered: all_gather calls.
   virtual std::uint64_t rendezvous_count() const = 0;
-  // For a group that is broken: this rank's device work is over, so that its peers may give their memory back. Waits until
-  // every rank has said so, is gone, or the deadline. Never throws.
+  // For a group that is broken: this rank's device work is over, so that its peers may give their memory back. Waits
+  // until every rank has said so, is gone, or the deadline. Never throws.
   virtual void farewell() noexcept = 0;
   // This rank takes no further part; who waits for it now or later gets PeerLost. Never throws, may be repeated.
   virtual void leave() noexcept = 0;

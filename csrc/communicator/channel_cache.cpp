@@ -136,7 +136,8 @@ void ChannelCache::evict(SlotMask slots) {
 }
 
 std::size_t ChannelCache::entry_count() const {
-  return static_cast<std::size_t>(std::count_if(slots_.begin(), slots_.end(), [](const auto& slot) { return slot != nullptr; }));
+  return static_cast<std::size_t>(
+      std::count_if(slots_.begin(), slots_.end(), [](const auto& slot) { return slot != nullptr; }));
 }
 
 void ChannelCache::clear() noexcept {

@@ -77,7 +77,8 @@ bool Collectives::have_multicast_scratch(std::uint64_t ordinal) {
 Algorithm Collectives::choose(std::uint64_t ordinal, const ChannelCache::Connections& connections, std::uint64_t bytes,
                               bool fabric_can) {
   if (core_->rank_count() == 1) return Algorithm::kScratch;
-  const bool connected = std::all_of(connections.begin(), connections.end(), [](const auto& c) { return c != nullptr; });
+  const bool connected =
+      std::all_of(connections.begin(), connections.end(), [](const auto& c) { return c != nullptr; });
   if (connected && core_->options().zero_copy) return Algorithm::kDirect;
   const bool long_enough = bytes >= core_->options().multicast_threshold_bytes;
   if (fabric_can && long_enough && core_->multicast_supported() && have_multicast_scratch(ordinal)) {
@@ -138,8 +139,12 @@ void Collectives::enqueue_all_reduce(Algorithm algorithm, const CollectiveCall& 
   const device::Plan plan = device::make_plan(call.count, device::bytes_of(call.data_type), core_->block_count(),
                                               core_->scratch().half_bytes());
   if (algorithm == Algorithm::kDirect) {
-    device::DirectAllReduceArguments arguments{
-        .team = core_->team(2), .count = call.count, .data_type = call.data_type, .operation = call.operation, .send = {}, .receive = {}};
+    device::DirectAllReduceArguments arguments{.team = core_->team(2),
+                                               .count = call.count,
+                                               .data_type = call.data_type,
+                                               .operation = call.operation,
+                                               .send = {},
+                                               .receive = {}};
     for (int peer = 0; peer < core_->rank_count(); ++peer) {
       const bool self = peer == core_->rank();
       arguments.send[peer] = self ? call.send : connections[0]->memory(peer).address();
@@ -198,14 +203,16 @@ void Collectives::enqueue_all_gather(Algorithm algorithm, const CollectiveCall& 
                                      const ChannelCache::Connections& connections) {
   const std::uint64_t bytes = call.count * device::bytes_of(call.data_type);
   if (algorithm == Algorithm::kDirect) {
-    device::DirectAllGatherArguments arguments{.team = core_->team(2), .send = call.send, .bytes = bytes, .receive = {}};
+    device::DirectAllGatherArguments arguments{
+        .team = core_->team(2), .send = call.send, .bytes = bytes, .receive = {}};
     for (int peer = 0; peer < core_->rank_count(); ++peer) {
       arguments.receive[peer] = peer == core_->rank() ? call.receive : connections[0]->memory(peer).address();
     }
     launch<Kernel::all_gather_direct>(arguments, call.stream);
     return;
   }
-  device::AllGatherArguments arguments{.team = core_->team(0), .send = call.send, .receive = call.receive, .bytes = bytes};
+  device::AllGatherArguments arguments{
+      .team = core_->team(0), .send = call.send, .receive = call.receive, .bytes = bytes};
   const bool fabric = algorithm == Algorithm::kMulticast;
   const std::uint64_t capacity = fabric ? device::share_of_half(arguments.team) : core_->scratch().half_bytes();
   core_->advance(device::make_plan(bytes, 1, core_->block_count(), capacity).rounds);

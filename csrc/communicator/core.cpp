@@ -15,9 +15,9 @@ constexpr std::uint64_t kSmallestScratchBytes = 1ull << 20;
 // Options that have to be equal; hashed into the opening step.
 std::uint64_t fingerprint(const Options& options) {
   std::uint64_t hash = 14695981039346656037ull;
-  for (const std::uint64_t value : {options.scratch_bytes, std::uint64_t{options.block_count},
-                                    options.multicast_threshold_bytes, std::uint64_t{options.zero_copy ? 1u : 0u},
-                                    std::uint64_t{options.cache_capacity}}) {
+  for (const std::uint64_t value :
+       {options.scratch_bytes, std::uint64_t{options.block_count}, options.multicast_threshold_bytes,
+        std::uint64_t{options.zero_copy ? 1u : 0u}, std::uint64_t{options.cache_capacity}}) {
     hash = (hash ^ value) * 1099511628211ull;
   }
   return hash;
@@ -108,8 +108,7 @@ Core::~Core() {
 // A late destruction may come on a thread that speaks for another virtual process, or for none.
 void Core::run_last(const std::function<void()>& clean_up) noexcept {
   CUcontext current = nullptr;
-  const bool here = thread_ == std::this_thread::get_id() &&
-                    driver_->cuCtxGetCurrent.raw(&current) == CUDA_SUCCESS;
+  const bool here = thread_ == std::this_thread::get_id() && driver_->cuCtxGetCurrent.raw(&current) == CUDA_SUCCESS;
   if (!here && driver_->simulated()) {
     abandon();
     return;
@@ -159,7 +158,8 @@ void Core::raise_failures(const std::vector<CleanupFailure>& before) {
 
 void Core::require_usable() const {
   if (closed_) throw UsageError("rank " + std::to_string(rank()) + ": the communicator is closed", rank());
-  if (broken_) throw PeerLost("rank " + std::to_string(rank()) + ": the communicator is broken: " + why_broken_, blamed_);
+  if (broken_)
+    throw PeerLost("rank " + std::to_string(rank()) + ": the communicator is broken: " + why_broken_, blamed_);
 }
 
 void Core::break_down(const std::string& why, const std::vector<int>& ranks) noexcept {

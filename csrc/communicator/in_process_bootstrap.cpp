@@ -26,8 +26,11 @@ std::string seconds_text(std::uint64_t timeout_us) {
 class InProcessSession {
  public:
   InProcessSession(int rank_count, std::shared_ptr<Waiter> shared_waiter)
-      : waiter(std::move(shared_waiter)), rank_count_(rank_count), rounds_(static_cast<std::size_t>(rank_count)),
-        left_(static_cast<std::size_t>(rank_count)), finished_(static_cast<std::size_t>(rank_count)) {
+      : waiter(std::move(shared_waiter)),
+        rank_count_(rank_count),
+        rounds_(static_cast<std::size_t>(rank_count)),
+        left_(static_cast<std::size_t>(rank_count)),
+        finished_(static_cast<std::size_t>(rank_count)) {
     for (std::vector<Bytes>& half : slots_) half.resize(static_cast<std::size_t>(rank_count));
   }
 
@@ -169,13 +172,12 @@ class InProcessBootstrap final : public Bootstrap {
       return session_->slots(round);
     }
     const std::string what = "bootstrap.all_gather (" + object + ")";
-    const WaitOutcome outcome =
-        session_->waiter->wait({.ready = [&, at = round] { return session_->settled(at); },
-                                .missing = [&, at = round] { return session_->missing(at); },
-                                .key = session_.get(),
-                                .call = "bootstrap.all_gather",
-                                .object = object,
-                                .timeout_us = timeout_us_});
+    const WaitOutcome outcome = session_->waiter->wait({.ready = [&, at = round] { return session_->settled(at); },
+                                                        .missing = [&, at = round] { return session_->missing(at); },
+                                                        .key = session_.get(),
+                                                        .call = "bootstrap.all_gather",
+                                                        .object = object,
+                                                        .timeout_us = timeout_us_});
     if (session_->is_complete(round)) return session_->slots(round);
     const std::vector<int> missing = session_->missing(round);
     if (outcome == WaitOutcome::kReady) {

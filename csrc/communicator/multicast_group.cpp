@@ -121,10 +121,8 @@ std::shared_ptr<BoundRegion> MulticastGroup::prepare(CUdeviceptr address, std::u
   }
   region.retain();
   const std::uint64_t lead = region.segments().front().identity.offset % granularity_;
-  return std::make_shared<BoundRegion>(BoundRegion{.range = {0, round_up(lead + size, granularity_)},
-                                                   .lead = lead,
-                                                   .region = std::move(region),
-                                                   .parts = {}});
+  return std::make_shared<BoundRegion>(BoundRegion{
+      .range = {0, round_up(lead + size, granularity_)}, .lead = lead, .region = std::move(region), .parts = {}});
 }
 
 std::vector<OffsetRange> MulticastGroup::bound_ranges() const {
@@ -144,7 +142,8 @@ void MulticastGroup::place(const Step& step, BoundRegion& bound, const std::vect
     const auto theirs = reader.next<std::uint64_t>();
     if (rank == 0) lead = theirs;
     if (theirs != lead) {
-      throw UsageError("rank " + std::to_string(rank) + ": " + text_of(step) + ": the region begins " + std::to_string(theirs) +
+      throw UsageError("rank " + std::to_string(rank) + ": " + text_of(step) + ": the region begins " +
+                           std::to_string(theirs) +
                            " bytes behind a multiple of the multicast granularity, and rank 0's " +
                            std::to_string(lead) + ": no offset reaches both",
                        static_cast<int>(rank));
@@ -152,8 +151,7 @@ void MulticastGroup::place(const Step& step, BoundRegion& bound, const std::vect
     while (!reader.done()) taken.push_back(reader.next<OffsetRange>());
   }
   const std::uint64_t size = bound.range.end - bound.range.begin;
-  const std::optional<std::uint64_t> offset =
-      core_->options().policies.multicast->offset_of(taken, size, capacity());
+  const std::optional<std::uint64_t> offset = core_->options().policies.multicast->offset_of(taken, size, capacity());
   if (!offset) {
     throw UsageError(text_of(step) + ": no room for " + std::to_string(size) + " bytes in a multicast object of " +
                      std::to_string(capacity()));

@@ -1,9 +1,9 @@
 // A multicast object of all ranks, mapped once, with many regions bound to it.
 //
 // A mapping of a multicast object starts at the object's offset 0, so the object is mapped once and whole, and a region
-// bound at an offset is reached at base + offset. Offsets are agreed: at each bind every rank announces what it has bound,
-// and the new range is the first gap free on all of them, whatever order ranks bound and unbound in. Dropping a channel or
-// a group is something that a rank does alone, and never a collective step; unbind and close are collective.
+// bound at an offset is reached at base + offset. Offsets are agreed: at each bind every rank announces what it has
+// bound, and the new range is the first gap free on all of them, whatever order ranks bound and unbound in. Dropping a
+// channel or a group is something that a rank does alone, and never a collective step; unbind and close are collective.
 //
 // Threads: those of the rank. Source: cuda.h, "Multicast Object Management"; microsoft/mscclpp#535 for what goes wrong.
 #ifndef ALLRANKS_COMMUNICATOR_MULTICAST_GROUP_HPP_

@@ -18,18 +18,20 @@ struct PointerFacts {
   bool plain = false;
 };
 
-// Measured on H200: for mapped memory the "range" attributes give the reservation and the "mapping" ones the mapping; for
-// plain memory it is the "range" that has the allocation's exact size.
+// Measured on H200: for mapped memory the "range" attributes give the reservation and the "mapping" ones the mapping;
+// for plain memory it is the "range" that has the allocation's exact size.
 PointerFacts facts_of(const Driver& driver, CUdeviceptr address) {
   PointerFacts facts;
   CUdeviceptr range_base = 0;
   std::size_t range_size = 0;
   int legacy_ipc = 0;
-  std::array<CUpointer_attribute, 7> attributes = {
-      CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, CU_POINTER_ATTRIBUTE_MAPPING_SIZE,
-      CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,    CU_POINTER_ATTRIBUTE_BUFFER_ID,
-      CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,  CU_POINTER_ATTRIBUTE_RANGE_SIZE,
-      CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
+  std::array<CUpointer_attribute, 7> attributes = {CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR,
+                                                   CU_POINTER_ATTRIBUTE_MAPPING_SIZE,
+                                                   CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                                   CU_POINTER_ATTRIBUTE_BUFFER_ID,
+                                                   CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                                   CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+                                                   CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
   std::array<void*, 7> answers = {&facts.base, &facts.size, &facts.device, &facts.buffer_id,
                                   &range_base, &range_size, &legacy_ipc};
   driver.cuPointerGetAttributes(attributes.size(), attributes.data(), answers.data(), address);

@@ -25,8 +25,8 @@ inline constexpr std::uint64_t kFailedWord = 1ull << 63;
 
 // What a kernel says when it gives up; code 0: nothing happened.
 struct Report {
-  std::uint64_t code;  // ReportCode
-  std::uint64_t rank;  // that it waited for
+  std::uint64_t code;   // ReportCode
+  std::uint64_t rank;   // that it waited for
   std::uint64_t phase;  // Phase
   std::uint64_t expected;
   std::uint64_t seen;
