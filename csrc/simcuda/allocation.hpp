@@ -41,12 +41,11 @@ struct Allocation {
   std::uint64_t size = 0;
   int device = 0;
   int owner_rank = 0;
-  std::uint32_t id = 0;           // unique in the node, in order of creation
-  unsigned handle_types = 0;      // what it may be exported as (CUmemAllocationHandleType bits)
+  std::uint32_t id = 0;       // unique in the node, in order of creation
+  unsigned handle_types = 0;  // what it may be exported as (CUmemAllocationHandleType bits)
   bool rdma_capable = false;
   bool compressible = false;
-  long bindings = 0;              // of multicast objects, each a holder
-
+  long bindings = 0;  // of multicast objects, each a holder
 
   unsigned char* host() const { return range->host() + range_offset; }
 };

@@ -30,8 +30,7 @@ class MappingPool {
         return base;
       }
     }
-    void* const base =
-        mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* const base = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) return nullptr;
     madvise(base, size, MADV_NOHUGEPAGE);
     madvise(base, size, MADV_DONTDUMP);
@@ -64,8 +63,7 @@ MappingPool& pool() {
 
 }  // namespace
 
-DeviceMemory::DeviceMemory(std::uint64_t size, std::uint64_t granularity)
-    : size_(size / granularity * granularity) {
+DeviceMemory::DeviceMemory(std::uint64_t size, std::uint64_t granularity) : size_(size / granularity * granularity) {
   span_ = std::max(size_, std::min(size_ * kSpanFactor, kLongestSpan / granularity * granularity));
   base_ = pool().take(span_);
   if (base_ == nullptr) {
