@@ -151,10 +151,19 @@ void bind_process(py::module_& module) {
       .def("close", &Process::close);
 }
 
+// A thread that blocks in the library gives Python's lock up, wherever it came from: a call, or a destructor.
+void* give_up_gil() { return PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr; }
+void take_gil(void* state) { PyEval_RestoreThread(static_cast<PyThreadState*>(state)); }
+
+void load(const std::string& path) {
+  load_sim_library(path);
+  sim_library().BlockingHooks(&give_up_gil, &take_gil);
+}
+
 }  // namespace
 
 void bind_sim(py::module_& module) {
-  module.def("load", &load_sim_library, py::arg("path"));
+  module.def("load", &load, py::arg("path"));
   module.def("version", [] { return sim_library().Version(); });
   module.def("unbind", [] { sim_library().Bind(nullptr); });
   module.def("leave", [] { sim_library().TaskLeave(); }, py::call_guard<py::gil_scoped_release>());

@@ -15,7 +15,7 @@ namespace allranks::bindings {
 #define ALLRANKS_SIMCU_FUNCTIONS(X) \
   X(Version) X(NodeCreate) X(NodeDestroy) X(LastError) X(ProcessCreate) X(ProcessDestroy) \
   X(ProcessPlace) X(ProcessWish) X(Bind) X(RunBegin) X(RunBeginAsking) X(TaskEnter) X(TaskLeave) \
-  X(RunWait) X(Yield) X(Now) X(Wait) X(Notify) X(RunStalled) X(RunReport) X(RunDeviations) \
+  X(RunWait) X(BlockingHooks) X(Yield) X(Now) X(Wait) X(Notify) X(RunStalled) X(RunReport) X(RunDeviations) \
   X(RunDecisions) X(RunVerdictNanoseconds) X(Label) X(Calls) X(CallName) X(Incidents) X(Ledger) \
   X(Resolve) X(MemoryUsed) X(MulticastUsed) X(WritesRecord) X(Writes) X(WritesClear) X(Peek) X(Poke) \
   X(HostView) X(Fault) X(FaultsClear) X(CheckInvariants)

@@ -125,6 +125,10 @@ int simcuRunWait(simcuNode node, uint64_t quiet_timeout_ms) {
   return node_of(node).turnstile.await_run(quiet_timeout_ms) ? 0 : 1;
 }
 
+void simcuBlockingHooks(void* (*before)(void), void (*after)(void*)) {
+  allranks::sim::blocking_hooks = {before, after};
+}
+
 void simcuYield(void) {
   if (this_thread().task != nullptr) allranks::sim::turnstile_of_thread().decide();
 }

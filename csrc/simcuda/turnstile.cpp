@@ -19,6 +19,8 @@ std::uint64_t real_ns() {
 
 }  // namespace
 
+BlockingHooks blocking_hooks;
+
 void Baton::post() {
   posted_.store(1, std::memory_order_release);
   syscall(SYS_futex, &posted_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
@@ -39,6 +41,7 @@ Turnstile::Turn::Turn(Turnstile& turnstile) {
     turnstile.decide();
     return;
   }
+  const Blocking blocking;
   lock_ = std::unique_lock(turnstile.mutex_);
   // A thread that is no task of the run in progress has to let it end first.
   turnstile.run_over_.wait(lock_, [&] { return !turnstile.run_active_ || turnstile.entered_ < turnstile.expected_; });
@@ -88,6 +91,7 @@ WaitResult Turnstile::wait_outside(const WaitSpec& spec) {
     }
     std::uint64_t wake_us = deadline_us;
     for (const Waiter& waiter : waiting_) wake_us = std::min(wake_us, waiter.task->deadline_us);
+    const Blocking blocking;
     ++outside_waiters_;
     if (wake_us == kNoTimeout) {
       changed_.wait(lock);
@@ -142,6 +146,7 @@ void Turnstile::pass_turn(Task& from, Task* next) {
   }
   next = host_fibers(from.thread_execution, next);
   if (next == &from) return;
+  const Blocking blocking;
   next->baton.post();
   from.baton.wait();
 }
@@ -197,6 +202,7 @@ void Turnstile::reap() {
 }
 
 void Turnstile::drain() {
+  const Blocking blocking;
   const std::lock_guard lock(mutex_);
   draining_ = true;
   while (!waiting_.empty()) make_runnable(*waiting_.back().task, WaitResult::kStalled);

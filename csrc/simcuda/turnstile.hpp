@@ -55,6 +55,29 @@ class Baton {
   std::atomic<std::uint32_t> posted_{0};
 };
 
+// What a thread does around blocking, in its own words: an interpreter gives up the lock that other tasks need.
+// `before` gives what `after` gets. Set once, before other threads call in.
+struct BlockingHooks {
+  void* (*before)() = nullptr;
+  void (*after)(void* state) = nullptr;
+};
+extern BlockingHooks blocking_hooks;
+
+// While one of these lives the calling thread may block. What it waits for may need what `before` gave up, so no
+// mutex of the turnstile is taken outside of one.
+class Blocking {
+ public:
+  Blocking() : state_(blocking_hooks.before != nullptr ? blocking_hooks.before() : nullptr) {}
+  ~Blocking() {
+    if (state_ != nullptr) blocking_hooks.after(state_);
+  }
+  Blocking(const Blocking&) = delete;
+  Blocking& operator=(const Blocking&) = delete;
+
+ private:
+  void* state_;
+};
+
 class Task {
  public:
   enum class State { kRunnable, kWaiting, kLeft };

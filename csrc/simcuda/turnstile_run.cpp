@@ -6,6 +6,7 @@
 namespace allranks::sim {
 
 bool Turnstile::begin_run(int task_count, std::unique_ptr<Schedule> schedule) {
+  const Blocking blocking;
   const std::lock_guard lock(mutex_);
   if (run_active_ || task_count < 1) return false;
   run_active_ = true;
@@ -23,6 +24,7 @@ bool Turnstile::begin_run(int task_count, std::unique_ptr<Schedule> schedule) {
 }
 
 bool Turnstile::enter(Process* process, int rank, int order) {
+  const Blocking blocking;
   Task* task = nullptr;
   {
     const std::lock_guard lock(mutex_);
@@ -76,6 +78,7 @@ void Turnstile::leave() {
 }
 
 void Turnstile::end_run() {
+  const Blocking blocking;
   const std::lock_guard lock(mutex_);
   reap();
   std::erase_if(tasks_, [](const std::unique_ptr<Task>& task) { return !task->is_fiber; });
@@ -86,6 +89,7 @@ void Turnstile::end_run() {
 }
 
 bool Turnstile::await_run(std::uint64_t quiet_ms) {
+  const Blocking blocking;
   std::unique_lock lock(mutex_);
   std::uint64_t seen = progress_.load(std::memory_order_relaxed);
   while (run_active_) {

@@ -53,6 +53,25 @@ def test_a_choice_is_taken_modulo_the_runnable_tasks(make_world: Callable[[int],
     assert world.node.deviations() == [(0, 2)]
 
 
+def test_a_task_that_holds_pythons_lock_can_lose_its_turn(make_world: Callable[[int], World]) -> None:
+    """Whatever calls into the driver may be sent to wait there, what Python does when an object dies included."""
+    world = make_world(2)
+
+    class Notifies:
+        def __del__(self) -> None:
+            sim.notify(7)
+
+    def body(rank: int) -> None:
+        for word in range(5):
+            sim.notify(7)
+            world.say(f"{rank}.{word}")
+            Notifies()
+
+    log = world.run(body, lambda decision, runnable: 1 % runnable)
+    assert sorted(log) == sorted(f"{rank}.{word}" for rank in range(2) for word in range(5))
+    assert log != sorted(log)
+
+
 def test_a_callable_schedule_is_asked_and_its_deviations_replay(make_world: Callable[[int], World]) -> None:
     world = make_world(3)
     asked: list[tuple[int, int]] = []

@@ -127,6 +127,10 @@ SIMCU_EXPORT void simcuTaskLeave(void);
 /* Blocks the calling (outside) thread until every task has left, or until nothing happened in the turnstile for
  * `quiet_timeout_ms` of real time. Returns 0 when the run is over, 1 when a task holds the turn and keeps quiet. */
 SIMCU_EXPORT int simcuRunWait(simcuNode node, uint64_t quiet_timeout_ms);
+/* What a thread does before it blocks in the library, and after: an interpreter gives up its lock meanwhile, which
+ * the tasks that it waits for may need. `after` gets what `before` gave, unless that was NULL. Set once, before other
+ * threads call in. Any driver call may block, those that destructors make included. */
+SIMCU_EXPORT void simcuBlockingHooks(void* (*before)(void), void (*after)(void* state));
 /* A schedule decision: gives other runnable tasks the chance to go first. */
 SIMCU_EXPORT void simcuYield(void);
 /* The node's clock; it moves only when nothing can run and a deadline is pending. */
