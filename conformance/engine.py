@@ -16,6 +16,7 @@ from allranks import sim
 from allranks.conformance.backend import Backend
 from allranks.conformance.casefile import Case
 from allranks.conformance.checks import Violation, judge
+from allranks.conformance.plan import planned
 from allranks.conformance.program import Program
 from allranks.conformance.reduce import reduce_program
 from allranks.conformance.requirements import FAMILIES, REQUIREMENTS
@@ -145,13 +146,18 @@ class Engine:
 
     def _run(self, program: Program, source: str, examples: int) -> Trace:
         result = self.result
-        trace = self.world.run(program)
+        plan = list(planned(program))
+        trace = self.world.run(program, plan=plan)
         result.programs += 1
         result.capabilities = trace.capabilities or result.capabilities
         # One run in 50 is done twice: a difference is a finding of its own, about the backend or about us.
-        if result.programs % 50 == 1 and not trace.outside and self.world.run(program).digest() != trace.digest():
+        if (
+            result.programs % 50 == 1
+            and not trace.outside
+            and self.world.run(program, plan=plan).digest() != trace.digest()
+        ):
             result.nondeterministic.append(program)
-        for name, outcome in judge(program, trace, result.requirements).items():
+        for name, outcome in judge(program, trace, result.requirements, plan=plan).items():
             tally = result.tallies[name]
             tally.evaluated += outcome.evaluated
             tally.inconclusive += outcome.inconclusive

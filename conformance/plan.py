@@ -213,17 +213,17 @@ class _Resolver:
         if not self.groups:
             return None
         group = self.groups[step.group % len(self.groups)]
-        whole = p.Operand(
-            Region(buffer=step.buffer.default),
-            {rank: Region(buffer=index) for rank, index in step.buffer.exceptions.items()},
-        )
-        parts = self.clip_all(whole)
-        bound = [b.parts for b in self.bindings if b.group == group.ordinal]
-        if parts is None or any(part == other[rank] for other in bound for rank, part in enumerate(parts)):
-            return None
-        binding = _Binding(self.next_object(), group.ordinal, parts)
+        parts = []
+        for rank, live in enumerate(self.buffers):
+            bound = {b.parts[rank].buffer for b in self.bindings if b.group == group.ordinal}
+            free = [buffer for buffer in live if buffer.ordinal not in bound]
+            if not free:
+                return None
+            buffer = free[step.buffer.of(rank) % len(free)]
+            parts.append(Part(buffer.ordinal, 0, buffer.size_bytes))
+        binding = _Binding(self.next_object(), group.ordinal, tuple(parts))
         self.bindings.append(binding)
-        return {"target": binding.ordinal, "group": group.ordinal, "parts": parts}
+        return {"target": binding.ordinal, "group": group.ordinal, "parts": binding.parts}
 
     def of_binding(self, index: int, *, needs_memory: bool) -> _Binding | None:
         if not self.bindings:

@@ -123,7 +123,13 @@ class OpenGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bind:
-    """Every rank binds a whole buffer to the group; together they are one binding."""
+    """Every rank binds a whole buffer to the group; together they are one binding.
+
+    Parameters
+    ----------
+    buffer : Operand of int
+        Index into the rank's live buffers that are not bound to the group yet, oldest first, modulo their number.
+    """
 
     buffer: Operand[int]
     group: int = 0
@@ -256,12 +262,27 @@ def unrolled(program: Program) -> Iterator[Numbered]:
             last = position == len(steps) - 1
             if isinstance(step, Repeat):
                 for turn in range(step.times):
-                    yield from walk(step.steps, turn)
+                    yield from walk(step.steps, turn if step.times > 1 else None)
             else:
                 yield step, (ends if last else None)
 
     for number, (step, ends_round) in enumerate(walk(program.steps, None)):
         yield Numbered(number, step, ends_round)
+
+
+def needed_capability(step: SimpleStep) -> str:
+    """Give what a backend has to be able to do for the step, as in `backend.CAPABILITIES`; empty: nothing."""
+    match step:
+        case Connect() | Put() | Drop(what="channels"):
+            return "channels"
+        case OpenGroup() | Bind() | MulticastStore() | MulticastReduce() | Unbind() | CloseGroup() | Drop():
+            return "multicast"
+        case AllReduce():
+            return "all_reduce"
+        case AllGather():
+            return "all_gather"
+        case _:
+            return ""
 
 
 def is_collective(step: Step) -> bool:

@@ -176,7 +176,11 @@ TABLES: Final[dict[str, tuple[str, ...]]] = {
 _STARTS: Final[dict[str, tuple[Step, ...]]] = {
     "RDV": (p.Allocate(size_bytes=2 * MIB), p.Connect(region=Operand(Region()))),
     "CACHE": (p.Allocate(size_bytes=2 * MIB), p.Connect(region=Operand(Region()))),
-    "NVLS": (p.Allocate(size_bytes=3_000_001), p.OpenGroup(capacity_bytes=16 * MIB)),
+    "NVLS": (
+        p.Allocate(size_bytes=3_000_001),
+        p.Allocate(size_bytes=2 * MIB),
+        p.OpenGroup(capacity_bytes=16 * MIB),
+    ),
     "LIFE": (),
     "COLL": (p.Allocate(size_bytes=2 * MIB), p.Allocate(size_bytes=5 * MIB + 12)),
 }

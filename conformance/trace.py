@@ -21,7 +21,7 @@ OPENING: Final = 1_000_000_000
 CLOSING: Final = 1_000_000_001
 PROBING: Final = 1_000_000_002
 
-Status = Literal["ok", "error", "stalled", "not_reached", "skipped"]
+Status = Literal["ok", "error", "stalled", "not_reached", "skipped", "unsupported"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,8 +30,9 @@ class Event:
 
     Parameters
     ----------
-    status : {"ok", "error", "stalled", "not_reached", "skipped"}
-        `skipped`: the rank has no part in it. `stalled`: nothing in the world could go on.
+    status : {"ok", "error", "stalled", "not_reached", "skipped", "unsupported"}
+        `skipped`: the rank has no part in it. `unsupported`: the backend says that it cannot do such steps.
+        `stalled`: nothing in the world could go on.
     error, error_type : str
         Text and kind of the error; empty without one.
     error_code : str
@@ -62,17 +63,6 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """A stretch of device memory that the communicator wrote: by which rank, in which step, where."""
-
-    step: int
-    rank: int
-    allocation: int
-    offset_bytes: int
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Usage:
     """What was in use at the end of a round of a `Repeat`: device memory, multicast capacity, handles alive."""
 
@@ -99,8 +89,8 @@ class Trace:
         What happened.
     placed : mapping of (rank, buffer) to Placed
         Where the user's buffers lay.
-    written : tuple of Written, or None
-        Every write of the communicator to device memory; None: the world cannot tell.
+    written : array of (step, rank, allocation, device, offset_bytes, size_bytes), or None
+        Every write of the communicator to device memory, in order; None: the world cannot tell.
     usage : tuple of Usage
         At the end of rounds.
     calls : list over ranks of array of (step, call, owner, result)
@@ -131,7 +121,7 @@ class Trace:
     capabilities: tuple[str, ...] = ()
     events: list[list[Event]] = field(default_factory=list)
     placed: dict[tuple[int, int], Placed] = field(default_factory=dict)
-    written: tuple[Written, ...] | None = None
+    written: npt.NDArray[np.void] | None = None
     usage: tuple[Usage, ...] = ()
     calls: list[npt.NDArray[np.void]] = field(default_factory=list)
     contents: dict[tuple[int, int], list[tuple[int, bytes]]] = field(default_factory=dict)

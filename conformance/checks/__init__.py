@@ -6,6 +6,7 @@ a stall is), and what was violated. None ever touches a backend.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Final
 
@@ -15,6 +16,7 @@ from allranks.conformance.checks.life import life_1, life_2, life_3
 from allranks.conformance.checks.multicast import nvls_1, nvls_2, nvls_3, nvls_4, nvls_5
 from allranks.conformance.checks.outcome import Outcome, View, Violation
 from allranks.conformance.checks.rendezvous import rdv_1, rdv_2
+from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Program
 from allranks.conformance.trace import Trace
 
@@ -41,9 +43,35 @@ CHECKS: Final[dict[str, Check]] = {
 }
 
 
-def judge(program: Program, trace: Trace, requirements: tuple[str, ...] | None = None) -> dict[str, Outcome]:
-    """Apply the checks of the requirements (all by default) to a run; those that have none are left out."""
-    view = View.of(program, trace)
+def supported(trace: Trace, plan: list[Planned]) -> list[Planned]:
+    """Give the plan without the steps that the backend says it cannot do: nobody did them."""
+    declined = {
+        step.number
+        for step in plan
+        if step.applies and all(trace.events[rank][step.number].status == "unsupported" for rank in step.ranks)
+    }
+    return [dataclasses.replace(step, applies=False) if step.number in declined else step for step in plan]
+
+
+def judge(
+    program: Program,
+    trace: Trace,
+    requirements: tuple[str, ...] | None = None,
+    *,
+    plan: list[Planned] | None = None,
+) -> dict[str, Outcome]:
+    """Apply the checks of the requirements (all by default) to a run; those that have none are left out.
+
+    Parameters
+    ----------
+    program, trace
+        What was to be done, and what happened.
+    requirements : tuple of str, optional
+        Ids.
+    plan : list of Planned, optional
+        What `allranks.conformance.plan.planned` gives, for a caller that has it already.
+    """
+    view = View(program, trace, supported(trace, plan if plan is not None else list(planned(program))))
     chosen = tuple(name for name in requirements or CHECKS if name in CHECKS)
     if view.user_failed:
         # Without the user's buffers the rest means nothing, but for what used the memory up.

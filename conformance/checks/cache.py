@@ -6,27 +6,32 @@ now, at the right place, and nowhere else? The history of the regions decides wh
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from allranks.conformance import program as p
 from allranks.conformance.checks.outcome import Outcome, View, Violation, difference
 from allranks.conformance.plan import Planned
 
 
-def _history(view: View, step: Planned) -> set[str]:
-    """Give the requirements that a put speaks for, by what its regions are."""
-    speaks = set()
+def _speaking(view: View) -> Iterator[tuple[Planned, set[str]]]:
+    """Give the puts with the requirements that each speaks for, by what its regions are."""
     sizes: dict[tuple[int, int], int] = {}
-    for planned in view.plan[: step.number]:
-        if isinstance(planned.step, p.Allocate):
-            sizes.update(
-                {(r, part.buffer): part.size_bytes for r, part in enumerate(planned.parts) if part is not None}
-            )
-    connected = {
-        (rank, part.buffer)
-        for planned, _ in view.collective(p.Connect)
-        if planned.number < step.number
-        for rank, part in enumerate(planned.parts)
-        if part is not None
-    }
+    connected: set[tuple[int, int]] = set()
+    for step in view.applied:
+        brought = [(rank, part) for rank, part in enumerate(step.parts) if part is not None]
+        match step.step:
+            case p.Allocate():
+                sizes.update({(rank, part.buffer): part.size_bytes for rank, part in brought})
+            case p.Connect():
+                connected.update((rank, part.buffer) for rank, part in brought)
+            case p.Put():
+                yield step, _history(view, step, sizes, connected)
+            case _:
+                pass
+
+
+def _history(view: View, step: Planned, sizes: dict[tuple[int, int], int], connected: set[tuple[int, int]]) -> set[str]:
+    speaks = set()
     for rank, part in enumerate(step.receive):
         placed = view.trace.placed.get((rank, part.buffer))
         before = (rank, placed.same_base_as) if placed is not None else (rank, -1)
@@ -58,10 +63,10 @@ def _fault_of(view: View, step: Planned) -> tuple[int, str] | None:
 
 def _judge(view: View, requirement: str) -> Outcome:
     outcome = Outcome()
-    for step, events in view.collective(p.Put):
-        if requirement not in _history(view, step):
+    for step, speaks in _speaking(view):
+        if requirement not in speaks:
             continue
-        if not view.all_ok(events):
+        if not view.all_ok(view.events(step)):
             outcome.inconclusive += 1
             continue
         outcome.evaluated += 1

@@ -118,41 +118,49 @@ def _held_by_user(view: View) -> dict[int, tuple[Any, ...]]:
 def life_2(view: View) -> Outcome:
     """Over a loop nothing grows.
 
-    Rounds of one loop are compared from the third on, since first rounds fill caches and an entry may go one round
-    late, and only if the user's own program holds the same after both. Does not verify: host memory.
+    A finite cache may fill for some rounds, and an entry may go a round late. So growth counts when it goes on over two
+    rounds, from the third on, while the user's own program holds the same all the time. Does not verify: host memory;
+    leaks in loops of less than five rounds.
     """
     outcome = Outcome()
     held = _held_by_user(view)
     for usage in _loops(view.trace.usage):
-        first, last = usage[0], usage[-1]
-        if first is last or held[first.step] != held[last.step]:
+        windows = [
+            (before, middle, after)
+            for start, before, middle, after in zip(usage[1:], usage[2:], usage[3:], usage[4:], strict=False)
+            if held[start.step] == held[before.step] == held[middle.step] == held[after.step]
+        ]
+        if not windows:
             continue
         outcome.evaluated += 1
-        for what, before, after in (
-            ("device memory", first.memory_bytes, last.memory_bytes),
-            ("multicast capacity", first.multicast_bytes, last.multicast_bytes),
-            ("handles alive", first.handles, last.handles),
-        ):
-            if after > before:
-                evidence = (
-                    f"{what} grew from {before} to {after} between rounds {first.round} and {last.round}"
-                    f"{_refusal(view)}{_survivor(view)}"
-                )
-                outcome.violations.append(
-                    Violation(requirement="LIFE-2", rank=-1, step=last.step, operation="repeat", evidence=evidence)
-                )
-                break
+        growth = next((text for window in windows if (text := _growth(*window))), "")
+        if growth:
+            evidence = f"{growth}{_refusal(view)}{_survivor(view)}"
+            outcome.violations.append(
+                Violation(requirement="LIFE-2", rank=-1, step=usage[-1].step, operation="repeat", evidence=evidence)
+            )
     return outcome
 
 
+def _growth(before: Usage, middle: Usage, after: Usage) -> str:
+    """Say what is more after each of two rounds; empty: nothing."""
+    for what, *amounts in (
+        ("device memory", before.memory_bytes, middle.memory_bytes, after.memory_bytes),
+        ("multicast capacity", before.multicast_bytes, middle.multicast_bytes, after.multicast_bytes),
+        ("handles alive", before.handles, middle.handles, after.handles),
+    ):
+        if amounts[0] < amounts[1] < amounts[2]:
+            return f"{what} grew from {amounts[0]} to {amounts[2]} between rounds {before.round} and {after.round}"
+    return ""
+
+
 def _loops(usage: tuple[Usage, ...]) -> list[list[Usage]]:
-    """Give what was in use loop by loop, from the third round of each on."""
+    """Give what was in use loop by loop."""
     loops: list[list[Usage]] = []
     for entry in usage:
-        if entry.round == 2:
+        if entry.round == 0:
             loops.append([])
-        if entry.round >= 2:
-            loops[-1].append(entry)
+        loops[-1].append(entry)
     return loops
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from allranks.conformance import program as p
 from allranks.conformance.checks.outcome import Outcome, View, Violation, difference
+from allranks.conformance.checks.rooms import bound_bytes, rooms
 from allranks.conformance.model import store_windows
 from allranks.conformance.plan import Planned
 
@@ -91,33 +92,10 @@ def nvls_2(view: View) -> Outcome:
     return outcome
 
 
-def _dropped_before(view: View, step: Planned) -> bool:
-    """Whether some binding was dropped without being unbound: its range may be taken still, or not."""
-    return any(s.applies and isinstance(s.step, p.Drop) and s.step.what == "binding" for s in view.plan[: step.number])
-
-
-def _live_bindings(view: View, before: Planned) -> dict[int, tuple[Planned, int]]:
-    """Give the bindings of the group that are alive for certain when a bind happens: target -> (bind step, offset)."""
-    live: dict[int, tuple[Planned, int]] = {}
-    for step in view.plan[: before.number]:
-        if not step.applies:
-            continue
-        event = view.events(step)[0]
-        if isinstance(step.step, p.Bind) and step.group == before.group and event.status == "ok":
-            live[step.target] = (step, event.observed["offset_bytes"])
-        elif isinstance(step.step, p.Unbind) or (isinstance(step.step, p.Drop) and step.step.what == "binding"):
-            live.pop(step.target, None)
-    return live
-
-
-def _bound_bytes(view: View, step: Planned) -> int:
-    unit = view.trace.granularity_bytes
-    return max(-(-part.size_bytes // unit) * unit for part in step.parts if part is not None)
-
-
 def nvls_3(view: View) -> Outcome:
     """Offsets are multiples of the granularity, and bindings do not overlap. The last bytes are NVLS-1's to see."""
     outcome = Outcome()
+    found = rooms(view)
     for step, events in view.collective(p.Bind):
         if not view.all_ok(events):
             outcome.inconclusive += 1
@@ -128,9 +106,9 @@ def nvls_3(view: View) -> Outcome:
             outcome.violations.append(
                 _violation("NVLS-3", 0, step, f"offset {offset} is no multiple of {view.trace.granularity_bytes}")
             )
-        end = offset + _bound_bytes(view, step)
-        for other, start in _live_bindings(view, step).values():
-            if start < end and offset < start + _bound_bytes(view, other):
+        end = offset + bound_bytes(view, step)
+        for other, start in found[step.number].live.values() if step.number in found else ():
+            if start < end and offset < start + bound_bytes(view, other):
                 outcome.violations.append(
                     _violation(
                         "NVLS-3", 0, step, f"offset {offset} overlaps the binding of step {other.number} at {start}"
@@ -156,38 +134,16 @@ def nvls_4(view: View) -> Outcome:
                 evidence = f"after unbind the address still reaches rank {still[0][2]}'s buffer {still[0][3]}"
                 outcome.violations.append(_violation("NVLS-4", rank, step, evidence))
                 break
+    found = rooms(view)
     for step, events in view.collective(p.Bind):
-        if _unbinds_before(view, step) and _must_fit(view, step):
+        room = found.get(step.number)
+        if room is not None and room.unbound and room.must_take(view, step):
             outcome.evaluated += 1
             if any(event.status == "error" for event in events):
                 rank = next(rank for rank in view.ranks if events[rank].status == "error")
                 evidence = f"an empty group refuses a buffer that it held before: {events[rank].error}"
                 outcome.violations.append(_violation("NVLS-4", rank, step, evidence))
     return outcome
-
-
-def _unbinds_before(view: View, step: Planned) -> bool:
-    return any(s.applies and isinstance(s.step, p.Unbind) and s.group == step.group for s in view.plan[: step.number])
-
-
-def _capacity(view: View, step: Planned) -> int | None:
-    for opened in view.plan[: step.number]:
-        if opened.applies and isinstance(opened.step, p.OpenGroup) and opened.target == step.group:
-            capacity: int | None = view.events(opened)[0].observed.get("capacity_bytes")
-            return capacity
-    return None
-
-
-def _must_fit(view: View, step: Planned) -> bool:
-    """Whether a bind has no reason to fail: the group is empty, and large enough."""
-    capacity = _capacity(view, step)
-    return (
-        capacity is not None
-        and not _live_bindings(view, step)
-        and not _dropped_before(view, step)
-        and len({part.size_bytes for part in step.parts if part is not None}) == 1
-        and _bound_bytes(view, step) <= capacity
-    )
 
 
 def nvls_5(view: View) -> Outcome:
@@ -202,20 +158,20 @@ def nvls_5(view: View) -> Outcome:
         fault = view.probe_fault()
         if fault is not None:
             outcome.violations.append(_violation("NVLS-5", -1, refused, fault))
+    found = rooms(view)
     for step, events in view.collective(p.Bind):
-        capacity = _capacity(view, step)
-        statuses = {event.status for event in events}
-        if capacity is None or not statuses <= {"ok", "error"}:
+        room, statuses = found.get(step.number), {event.status for event in events}
+        if room is None or not statuses <= {"ok", "error"}:
             outcome.inconclusive += 1
             continue
-        taken = sum(_bound_bytes(view, other) for other, _ in _live_bindings(view, step).values())
-        if taken + _bound_bytes(view, step) > capacity:
+        taken, wanted = room.taken_bytes(view), bound_bytes(view, step)
+        if taken + wanted > room.capacity_bytes:
             outcome.evaluated += 1
             if "ok" in statuses:
                 rank = next(rank for rank in view.ranks if events[rank].status == "ok")
-                evidence = f"{taken} of {capacity} bytes are taken, and yet {_bound_bytes(view, step)} more were bound"
+                evidence = f"{taken} of {room.capacity_bytes} bytes are taken, and yet {wanted} more were bound"
                 outcome.violations.append(_violation("NVLS-5", rank, step, evidence))
-        elif _must_fit(view, step) and not _unbinds_before(view, step):
+        elif room.must_take(view, step) and not room.unbound:
             outcome.evaluated += 1
             if "error" in statuses:
                 rank = next(rank for rank in view.ranks if events[rank].status == "error")

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
+
 from allranks.conformance.model import Meaning, Model, meaning_of, probe_result
-from allranks.conformance.plan import Planned, planned
+from allranks.conformance.plan import Planned
 from allranks.conformance.program import Program
-from allranks.conformance.trace import Event, Trace, Written
+from allranks.conformance.trace import Event, Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,16 @@ class Outcome:
     violations: list[Violation] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Bytes [first, end) of an allocation that a rank wrote."""
+
+    rank: int
+    allocation: int
+    first: int
+    end: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stray:
     """A write that no step meant: who wrote, whose buffer it is."""
@@ -66,24 +78,28 @@ class View:
     plan: list[Planned]
     meanings: dict[int, Meaning] = field(default_factory=dict)
 
-    @staticmethod
-    def of(program: Program, trace: Trace) -> View:
-        """Resolve the Program."""
-        return View(program, trace, list(planned(program)))
-
     @property
     def ranks(self) -> range:
         """All ranks."""
         return range(self.program.rank_count)
 
+    @cached_property
+    def _by_step(self) -> list[list[Event]]:
+        return [list(events) for events in zip(*self.trace.events, strict=True)]
+
+    @cached_property
+    def applied(self) -> list[Planned]:
+        """Steps that somebody does."""
+        return [step for step in self.plan if step.applies]
+
     def events(self, step: Planned) -> list[Event]:
         """Give what the step was on each rank."""
-        return [self.trace.events[rank][step.number] for rank in self.ranks]
+        return self._by_step[step.number]
 
     def collective(self, *kinds: type) -> Iterator[tuple[Planned, list[Event]]]:
-        """Give the steps of these kinds that apply, with their events."""
-        for step in self.plan:
-            if step.applies and isinstance(step.step, kinds):
+        """Give the collective steps of these kinds (all without any) that apply, with their events."""
+        for step in self.applied:
+            if isinstance(step.step, kinds) if kinds else step.collective:
                 yield step, self.events(step)
 
     def all_ok(self, events: list[Event]) -> bool:
@@ -129,10 +145,21 @@ class View:
 
     @cached_property
     def written(self) -> dict[int, list[Written]]:
-        """Writes of the communicator by step."""
+        """Writes of the communicator to the user's buffers by step; what one rank wrote side by side is one."""
+        log = self.trace.written
+        if log is None:
+            return {}
+        log = log[np.isin(log["allocation"], list(self.buffers))]
+        if not len(log):
+            return {}
+        log = log[np.lexsort((log["offset_bytes"], log["allocation"], log["rank"], log["step"]))]
+        same = np.logical_and.reduce([log[name][1:] == log[name][:-1] for name in ("step", "rank", "allocation")])
+        ends = log["offset_bytes"] + log["size_bytes"]
+        starts = np.flatnonzero(np.concatenate(([True], ~(same & (log["offset_bytes"][1:] == ends[:-1])))))
         by_step: dict[int, list[Written]] = {}
-        for write in self.trace.written or ():
-            by_step.setdefault(write.step, []).append(write)
+        for first, last in zip(starts, np.append(starts[1:], len(log)) - 1, strict=True):
+            step, rank, allocation, _, offset, _ = log[first].item()
+            by_step.setdefault(step, []).append(Written(rank, allocation, offset, int(ends[last])))
         return by_step
 
     def meaning(self, step: Planned) -> Meaning:
@@ -153,7 +180,7 @@ class View:
             meant.setdefault((stretch.rank, stretch.buffer), []).append((stretch.offset_bytes, end))
         for write in writes:
             for rank, buffer, shift in self.buffers.get(write.allocation, ()):
-                start, end = write.offset_bytes - shift, write.offset_bytes + write.size_bytes - shift
+                start, end = write.first - shift, write.end - shift
                 if not _covered(start, end, meant.get((rank, buffer), [])):
                     evidence = (
                         f"rank {write.rank} wrote bytes {start} to {end - 1} of rank {rank}'s buffer {buffer}, "

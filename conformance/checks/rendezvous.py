@@ -20,7 +20,7 @@ def _out_of_memory(event: Event) -> bool:
 
 
 def _describe(event: Event) -> str:
-    return {"stalled": "waits for ever", "not_reached": "was never reached"}.get(event.status, event.error)
+    return {"stalled": "waits for ever", "not_reached": "was never reached", "unsupported": "cannot do it"}.get(event.status, event.error)
 
 
 def rdv_1(view: View) -> Outcome:
@@ -37,7 +37,7 @@ def rdv_1(view: View) -> Outcome:
         if view.all_ok(events):
             outcome.evaluated += 1
             continue
-        bad = [rank for rank in view.ranks if events[rank].status in ("error", "stalled")]
+        bad = [rank for rank in view.ranks if events[rank].status in ("error", "stalled", "unsupported")]
         if not bad or _no_room_expected(view, step) or any(_out_of_memory(events[r]) for r in bad):
             outcome.inconclusive += 1
             if view.trace.stalled:

@@ -102,7 +102,7 @@ class Session:
     def _all_well(self, opening: Event) -> bool:
         """Meet the others after the last step, and find out whether all collective steps ended well everywhere."""
         well = opening.status == "ok" and all(
-            self.events[step.number].status == "ok" for step in self.plan if step.applies and self.rank in step.ranks
+            self.events[step.number].status in ("ok", "unsupported") for step in self.plan if step.applies and self.rank in step.ranks
         )
         return all(self.context.meeting.exchange(self.rank, well, "world: after the last step", None))
 
@@ -168,9 +168,13 @@ class Session:
 
     def _do(self, planned: Planned, actions: Actions) -> None:
         event = self.events[planned.number]
-        needed = actions.needs(planned)
-        if not planned.applies or self.rank not in planned.ranks or (needed >= 0 and needed not in actions.objects):
-            event.status = "skipped"  # no part in it, or what it needs could not be made
+        needed, capability = actions.needs(planned), p.needed_capability(planned.step)
+        if not planned.applies or self.rank not in planned.ranks:
+            event.status = "skipped"
+        elif capability and capability not in self.capabilities:
+            event.status = "unsupported"
+        elif needed >= 0 and needed not in actions.objects:
+            event.status = "skipped"  # what it needs could not be made
         else:
             owner = USER if isinstance(planned.step, p.Allocate | p.Free) else COMMUNICATOR
             action = actions.of(planned)
@@ -183,14 +187,14 @@ class Session:
         try:
             actions.meet(planned.number, "end of round")
             if self.rank == 0:
-                devices = range(self.node.machine.device_count)
+                devices = range(self.context.rank_count)  # rank r has device r
                 self.usage.append(
                     Usage(
                         step=planned.number,
                         round=turn,
                         memory_bytes=sum(self.node.memory_used(device) for device in devices),
                         multicast_bytes=sum(self.node.multicast_used(device) for device in devices),
-                        handles=len(self.node.ledger()),
+                        handles=self.node.handles_alive,
                     )
                 )
             actions.meet(planned.number, "count")

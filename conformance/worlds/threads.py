@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final
+from typing import Final
 
 from allranks import sim
 from allranks.conformance.backend import Backend, Fault
 from allranks.conformance.model import footprints
 from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Program
-from allranks.conformance.trace import Event, Trace, Written
+from allranks.conformance.trace import Event, Trace
 from allranks.conformance.worlds.meeting import Meeting
 from allranks.conformance.worlds.ranks import RankThreads
 from allranks.conformance.worlds.session import Context, Session
@@ -82,8 +82,17 @@ class ThreadsWorld:
         """End the threads."""
         self._threads.close()
 
-    def run(self, program: Program, options: RunOptions | None = None) -> Trace:
+    def run(self, program: Program, options: RunOptions | None = None, *, plan: list[Planned] | None = None) -> Trace:
         """Run a Program.
+
+        Parameters
+        ----------
+        program : Program
+            What to do.
+        options : RunOptions, optional
+            How.
+        plan : list of Planned, optional
+            What `allranks.conformance.plan.planned` gives, for a caller that has it already.
 
         Raises
         ------
@@ -96,7 +105,7 @@ class ThreadsWorld:
                 f"ranks={program.rank_count}: machine {self.machine.name} has {self.machine.device_count} devices"
             )
         node = sim.Node(self.machine)
-        sessions = self._sessions(program, node, options)
+        sessions = self._sessions(program, plan if plan is not None else list(planned(program)), node, options)
         node.writes_record(options.record_writes)
         node.run_begin(program.rank_count, options.schedule or program.schedule)
         self._threads.start([_job(session) for session in sessions])
@@ -109,8 +118,7 @@ class ThreadsWorld:
             node.close()
         return trace
 
-    def _sessions(self, program: Program, node: sim.Node, options: RunOptions) -> list[Session]:
-        plan: list[Planned] = list(planned(program))
+    def _sessions(self, program: Program, plan: list[Planned], node: sim.Node, options: RunOptions) -> list[Session]:
         ranges = footprints(program, plan)
         meeting = Meeting(program.rank_count)
         owners: dict[int, tuple[int, int]] = {}
@@ -171,7 +179,7 @@ class ThreadsWorld:
         if outside:
             return trace
         if options.record_writes:
-            trace.written = tuple(_written(row) for row in node.writes())
+            trace.written = node.writes()
         if over:
             trace.ledger = tuple(entry._asdict() for entry in node.ledger())
         trace.calls = [session.process.calls() for session in sessions]
@@ -189,13 +197,3 @@ def _job(session: Session) -> Callable[[], None]:
             sim.leave()
 
     return job
-
-
-def _written(row: Any) -> Written:
-    return Written(
-        int(row["step"]),
-        int(row["rank"]),
-        int(row["allocation"]),
-        int(row["offset_bytes"]),
-        int(row["size_bytes"]),
-    )

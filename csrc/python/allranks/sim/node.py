@@ -313,6 +313,11 @@ class Node:
             for row in rows
         ]
 
+    @property
+    def handles_alive(self) -> int:
+        """How many entries the ledger has."""
+        return len(self._native.ledger()) // _LEDGER_DTYPE.itemsize
+
     def incidents(self) -> list[dict[str, Any]]:
         """Give what hardware tolerates or leaves undefined although it is wrong, and sticky errors."""
         incidents: list[dict[str, Any]] = json.loads(self._native.incidents())
