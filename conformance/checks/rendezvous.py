@@ -20,7 +20,9 @@ def _out_of_memory(event: Event) -> bool:
 
 
 def _describe(event: Event) -> str:
-    return {"stalled": "waits for ever", "not_reached": "was never reached", "unsupported": "cannot do it"}.get(event.status, event.error)
+    return {"stalled": "waits for ever", "not_reached": "was never reached", "unsupported": "cannot do it"}.get(
+        event.status, event.error
+    )
 
 
 def rdv_1(view: View) -> Outcome:

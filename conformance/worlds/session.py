@@ -102,7 +102,9 @@ class Session:
     def _all_well(self, opening: Event) -> bool:
         """Meet the others after the last step, and find out whether all collective steps ended well everywhere."""
         well = opening.status == "ok" and all(
-            self.events[step.number].status in ("ok", "unsupported") for step in self.plan if step.applies and self.rank in step.ranks
+            self.events[step.number].status in ("ok", "unsupported")
+            for step in self.plan
+            if step.applies and self.rank in step.ranks
         )
         return all(self.context.meeting.exchange(self.rank, well, "world: after the last step", None))
 
