@@ -47,6 +47,7 @@ class PyMulticastPolicy : public MulticastPolicy {
     const py::function replacement = py::get_override(static_cast<const MulticastPolicy*>(this), "offset_of");
     if (!replacement) return MulticastPolicy::offset_of(bound, size, capacity);
     std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
+    ranges.reserve(bound.size());
     for (const OffsetRange& range : bound) ranges.emplace_back(range.begin, range.end);
     return replacement(ranges, size, capacity).cast<std::optional<std::uint64_t>>();
   }
@@ -68,6 +69,7 @@ class PyReleasePolicy : public ReleasePolicy {
 
 std::vector<OffsetRange> ranges_from(const std::vector<std::pair<std::uint64_t, std::uint64_t>>& pairs) {
   std::vector<OffsetRange> ranges;
+  ranges.reserve(pairs.size());
   for (const auto& [begin, end] : pairs) ranges.push_back({begin, end});
   return ranges;
 }

@@ -125,7 +125,7 @@ int simcuRunWait(simcuNode node, uint64_t quiet_timeout_ms) {
   return node_of(node).turnstile.await_run(quiet_timeout_ms) ? 0 : 1;
 }
 
-void simcuBlockingHooks(void* (*before)(void), void (*after)(void*)) {
+void simcuBlockingHooks(simcuBeforeBlocking before, simcuAfterBlocking after) {
   allranks::sim::blocking_hooks = {before, after};
 }
 

@@ -1,8 +1,12 @@
 // Devices and their attributes.
 #include "cuda_api.hpp"
 
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <optional>
+#include <string_view>
 
 #include "../device_attributes.hpp"
 
@@ -22,6 +26,31 @@ CUresult ask_device(Call call, CUdevice device, const void* answer, const Body& 
     if (!is_device(process, device)) return CUDA_ERROR_INVALID_DEVICE;
     return body(process.node().machine);
   });
+}
+
+// The hexadecimal number that the text begins with, and `after` behind it, taken off the text.
+std::optional<unsigned long> take_number(const char*& text, char after) {
+  char* end = nullptr;
+  const unsigned long number = std::strtoul(text, &end, 16);
+  if (end == text || *end != after) return std::nullopt;
+  text = after == '\0' ? end : end + 1;
+  return number;
+}
+
+// The device of "[domain:]bus:device[.function]": device i is at 0000:(i + 1):00.0. -1: none, nullopt: no such text.
+std::optional<long> device_at(const char* text) {
+  const std::string_view whole = text;
+  if (std::count(whole.begin(), whole.end(), ':') == 2) {
+    const auto domain = take_number(text, ':');
+    if (!domain) return std::nullopt;
+    if (*domain != 0) return -1;
+  }
+  const bool function = whole.find('.') != std::string_view::npos;
+  const auto bus = take_number(text, ':');
+  const auto device = bus ? take_number(text, function ? '.' : '\0') : std::nullopt;
+  const auto last = device && function ? take_number(text, '\0') : device;
+  if (!last) return std::nullopt;
+  return *bus == 0 || *device != 0 || (function && *last != 0) ? -1 : static_cast<long>(*bus) - 1;
 }
 
 }  // namespace
@@ -88,12 +117,11 @@ CUresult CUDAAPI cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
 
 CUresult CUDAAPI cuDeviceGetByPCIBusId(CUdevice* device, const char* text) {
   return entry(Call::kDeviceGetByPCIBusId, Needs::kInit, [&](Process& process) {
-    unsigned bus = 0;
-    if (device == nullptr || text == nullptr || std::sscanf(text, "%*x:%x:00.0", &bus) != 1) {
-      return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (bus == 0 || !is_device(process, static_cast<int>(bus) - 1)) return CUDA_ERROR_INVALID_DEVICE;
-    *device = static_cast<int>(bus) - 1;
+    if (device == nullptr || text == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const std::optional<long> found = device_at(text);
+    if (!found) return CUDA_ERROR_INVALID_VALUE;
+    if (*found < 0 || *found >= process.node().machine.device_count) return CUDA_ERROR_INVALID_DEVICE;
+    *device = static_cast<CUdevice>(*found);
     return CUDA_SUCCESS;
   });
 }

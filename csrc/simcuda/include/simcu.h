@@ -130,7 +130,9 @@ SIMCU_EXPORT int simcuRunWait(simcuNode node, uint64_t quiet_timeout_ms);
 /* What a thread does before it blocks in the library, and after: an interpreter gives up its lock meanwhile, which
  * the tasks that it waits for may need. `after` gets what `before` gave, unless that was NULL. Set once, before other
  * threads call in. Any driver call may block, those that destructors make included. */
-SIMCU_EXPORT void simcuBlockingHooks(void* (*before)(void), void (*after)(void* state));
+typedef void* (*simcuBeforeBlocking)(void); /* NOLINT(modernize-redundant-void-arg): C */
+typedef void (*simcuAfterBlocking)(void* state);
+SIMCU_EXPORT void simcuBlockingHooks(simcuBeforeBlocking before, simcuAfterBlocking after);
 /* A schedule decision: gives other runnable tasks the chance to go first. */
 SIMCU_EXPORT void simcuYield(void);
 /* The node's clock; it moves only when nothing can run and a deadline is pending. */

@@ -74,3 +74,26 @@ def test_without_a_current_context(node: sim.Node) -> None:
 def test_every_error_has_its_name_and_a_text(code: Any) -> None:
     assert ok(driver.cuGetErrorName(code)).decode() == code.name
     assert ok(driver.cuGetErrorString(code)).decode()
+
+
+@pytest.mark.usefixtures("process")
+@pytest.mark.parametrize("text", [b"0000:02:00.0", b"0000:02:00", b"02:00.0", b"02:00"])
+def test_a_device_is_found_by_each_form_of_its_pci_bus_id(text: bytes) -> None:
+    assert ok(driver.cuDeviceGetPCIBusId(64, 1)).rstrip(b"\0") == b"0000:02:00.0"
+    assert ok(driver.cuDeviceGetByPCIBusId(text)) == 1
+
+
+@pytest.mark.usefixtures("process")
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (b"0000:7f:00.0", "INVALID_DEVICE"),
+        (b"0001:02:00.0", "INVALID_DEVICE"),
+        (b"0000:02:00.1", "INVALID_DEVICE"),
+        (b"", "INVALID_VALUE"),
+        (b"0000:zz:00.0", "INVALID_VALUE"),
+        (b"0000:02:00.0 ", "INVALID_VALUE"),
+    ],
+)
+def test_a_pci_bus_id_that_is_no_device(text: bytes, code: str) -> None:
+    assert driver.cuDeviceGetByPCIBusId(text)[0] == getattr(driver.CUresult, f"CUDA_ERROR_{code}")
