@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Any
 
 from allranks.conformance import program as p
@@ -56,14 +58,22 @@ def life_1(view: View) -> Outcome:
     return Outcome() if _drops(view) else _at_end(view, "LIFE-1")
 
 
+@dataclass(slots=True)
+class _Object:
+    """Channels, a group or a binding: who still refers to it, what it is made of, and the group that it is in."""
+
+    made_by: p.SimpleStep
+    ranks: set[int]
+    parts: tuple[Part | None, ...]
+    group: int
+
+
 class _Held:
     """What the user's own program holds: buffers, and objects with the memory that they keep alive."""
 
     def __init__(self, rank_count: int) -> None:
-        self.sizes: list[dict[int, int]] = [{} for _ in range(rank_count)]
-        self.live: list[set[int]] = [set() for _ in range(rank_count)]
-        self.objects: dict[int, tuple[set[int], tuple[Part | None, ...]]] = {}
-        self.groups: dict[int, int] = {}  # binding -> group
+        self.live: list[dict[int, int]] = [{} for _ in range(rank_count)]  # buffer -> size
+        self.objects: dict[int, _Object] = {}
 
     def apply(self, step: Planned) -> None:
         """Follow a step."""
@@ -71,42 +81,53 @@ class _Held:
             case p.Allocate() | p.Free():
                 for rank in step.ranks:
                     part = step.parts[rank]
-                    if part is not None:
-                        self.sizes[rank][part.buffer] = part.size_bytes
-                        (self.live[rank].add if isinstance(step.step, p.Allocate) else self.live[rank].discard)(
-                            part.buffer
-                        )
+                    if part is None:
+                        continue
+                    if isinstance(step.step, p.Allocate):
+                        self.live[rank][part.buffer] = part.size_bytes
+                    else:
+                        self.live[rank].pop(part.buffer, None)
             case p.Connect() | p.OpenGroup() | p.Bind():
-                self.objects[step.target] = (set(step.ranks), step.parts)
-                self.groups[step.target] = step.group
+                self.objects[step.target] = _Object(step.step, set(step.ranks), step.parts, step.group)
             case p.Drop() | p.Unbind() | p.CloseGroup() if step.target in self.objects:
-                self.objects[step.target][0].difference_update(step.ranks)
+                self.objects[step.target].ranks.difference_update(step.ranks)
                 if isinstance(step.step, p.CloseGroup):  # its bindings go with it
-                    for binding in [b for b, group in self.groups.items() if group == step.target]:
-                        self.objects.pop(binding, None)
+                    self.objects = {n: held for n, held in self.objects.items() if held.group != step.target}
+                self.objects = {number: held for number, held in self.objects.items() if held.ranks}
             case _:
                 pass
 
-    def state(self) -> tuple[Any, ...]:
-        """Give what can be compared between rounds."""
-        buffers = tuple(
-            tuple(sorted(self.sizes[rank][buffer] for buffer in live)) for rank, live in enumerate(self.live)
+    def state(self) -> Hashable:
+        """Give what can be compared between rounds: everything held, in order, with names that begin at 0."""
+        names: dict[tuple[str, int, int], int] = {}
+
+        def name(*thing: Any) -> int:
+            return names.setdefault(thing, len(names))
+
+        objects = tuple(
+            (
+                type(held.made_by).__name__,
+                getattr(held.made_by, "capacity_bytes", 0),
+                tuple(sorted(held.ranks)),
+                tuple(
+                    part and (name("buffer", r, part.buffer), part.offset_bytes, part.size_bytes)
+                    for r, part in enumerate(held.parts)
+                ),
+                (name("object", 0, number), name("object", 0, held.group)),
+            )
+            for number, held in self.objects.items()
         )
-        held = [(ranks, parts) for ranks, parts in self.objects.values() if ranks]
-        kept_alive = {
-            (rank, part.buffer)
-            for _, parts in held
-            for rank, part in enumerate(parts)
-            if part is not None and part.buffer not in self.live[rank]
-        }
-        kept = sorted(self.sizes[rank][buffer] for rank, buffer in kept_alive)
-        return (buffers, kept, sum(len(ranks) for ranks, _ in held))
+        buffers = tuple(
+            tuple((name("buffer", rank, buffer), size) for buffer, size in live.items())
+            for rank, live in enumerate(self.live)
+        )
+        return objects, buffers
 
 
-def _held_by_user(view: View) -> dict[int, tuple[Any, ...]]:
+def _held_by_user(view: View) -> dict[int, Hashable]:
     """Say what the user's own program holds at the end of each round, by the number of the step that ends it."""
     held = _Held(view.program.rank_count)
-    states: dict[int, tuple[Any, ...]] = {}
+    states: dict[int, Hashable] = {}
     for step in view.plan:
         if step.applies:
             held.apply(step)

@@ -65,3 +65,13 @@ def test_the_reference_goes_on_for_200_rounds(world_of: WorldOf) -> None:
     assert trace.ledger == ()
     assert judge(program, trace, ("LIFE-2",))["LIFE-2"].evaluated == 1
     assert trace.first_trouble() is None
+
+
+def test_what_the_user_holds_on_to_is_no_leak(world_of: WorldOf) -> None:
+    """Small groups go, oldest first, and larger ones come: as many as before, and more memory, at the user's wish."""
+    small = tuple(OpenGroup(capacity_bytes=2 * MIB) for _ in range(6))
+    turn = (OpenGroup(capacity_bytes=4 * MIB), CloseGroup())
+    program = Program(rank_count=2, steps=(*small, Repeat(times=6, steps=turn)))
+    trace = world_of("refimpl").run(program)
+    assert [entry.multicast_bytes for entry in trace.usage] == sorted({e.multicast_bytes for e in trace.usage})
+    assert judge(program, trace, ("LIFE-2",))["LIFE-2"].violations == []
