@@ -80,7 +80,7 @@ def test_every_error_has_its_name_and_a_text(code: Any) -> None:
 @pytest.mark.parametrize("text", [b"0000:02:00.0", b"0000:02:00", b"02:00.0", b"02:00"])
 def test_a_device_is_found_by_each_form_of_its_pci_bus_id(text: bytes) -> None:
     assert ok(driver.cuDeviceGetPCIBusId(64, 1)).split(b"\0")[0] == b"0000:02:00.0"
-    assert ok(driver.cuDeviceGetByPCIBusId(text)) == 1
+    assert int(ok(driver.cuDeviceGetByPCIBusId(text))) == 1
 
 
 @pytest.mark.usefixtures("process")
