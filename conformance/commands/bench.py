@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import json
 import os
 import platform
@@ -9,7 +10,7 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import hypothesis
@@ -18,10 +19,11 @@ from hypothesis import strategies as st
 
 from allranks import __version__, sim
 from allranks.conformance.backend import load_backend
+from allranks.conformance.cases import shipped
 from allranks.conformance.checks import CHECKS, judge
 from allranks.conformance.commands.options import Parser, add_world, machine_for, positive
 from allranks.conformance.plan import planned
-from allranks.conformance.program import Program
+from allranks.conformance.program import Program, unrolled
 from allranks.conformance.requirements import FAMILIES
 from allranks.conformance.strategies import programs
 from allranks.conformance.worlds.ranks import RankThreads
@@ -49,7 +51,7 @@ def _emit(result: dict[str, Any], as_json: bool) -> None:
             sys.stdout.write(f"{name}: {value}\n")
 
 
-def _percentile(values: list[float], share: float) -> float:
+def _percentile(values: Sequence[float], share: float) -> float:
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
@@ -87,10 +89,12 @@ def _stall(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args(argv)
     threads = RankThreads()
-    for _ in range(50):
+    verdicts = array.array("d", [1.0]) * arguments.stalls  # there before memory is looked at
+    for _ in range(1000):
         _stall_once(threads, arguments.ranks)
     before = (threading.active_count(), len(os.listdir("/proc/self/fd")), _resident_kib())
-    verdicts = [_stall_once(threads, arguments.ranks) / 1e6 for _ in range(arguments.stalls)]
+    for index in range(arguments.stalls):
+        verdicts[index] = _stall_once(threads, arguments.ranks) / 1e6
     after = (threading.active_count(), len(os.listdir("/proc/self/fd")), _resident_kib())
     threads.close()
     _emit(
@@ -177,7 +181,31 @@ def _engine_row(arguments: Any, ranks: int, unit: float) -> dict[str, Any]:
     }
 
 
-_BENCHMARKS = {"stall": _stall, "engine": _engine}
+def _cases(argv: list[str]) -> int:
+    parser = Parser(prog="allranks bench cases", description="Each shipped case file: seconds, and what it leaves.")
+    add_world(parser)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args(argv)
+    rows = []
+    for name, case in shipped().items():
+        with ThreadsWorld(load_backend(arguments.backend), machine_for(arguments.machine, 8)) as world:
+            started = time.perf_counter()
+            trace = world.run(case.program)
+            seconds = time.perf_counter() - started
+        rows.append(
+            {
+                "case": name,
+                "ranks": case.program.rank_count,
+                "steps": sum(1 for _ in unrolled(case.program)),
+                "seconds": round(seconds, 3),
+                "left_in_ledger": len(trace.ledger),
+            }
+        )
+    _emit({"benchmark": "cases", "backend": arguments.backend, "rows": rows}, arguments.json)
+    return 0
+
+
+_BENCHMARKS = {"stall": _stall, "engine": _engine, "cases": _cases}
 
 
 def run(argv: list[str]) -> int:
