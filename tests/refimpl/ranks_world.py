@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -144,11 +145,17 @@ def run_ranks(
 
     node.run_begin(rank_count, schedule)
     threads = [threading.Thread(target=rank_main, args=(rank,)) for rank in range(rank_count)]
-    for thread in threads:
-        thread.start()
-    assert node.run_wait(QUIET_LIMIT_S), "a task kept the turn"
-    for thread in threads:
-        thread.join()
+    collecting = gc.isenabled()
+    gc.disable()  # what an earlier test left would make its driver calls here, in the name of a rank
+    try:
+        for thread in threads:
+            thread.start()
+        assert node.run_wait(QUIET_LIMIT_S), "a task kept the turn"
+        for thread in threads:
+            thread.join()
+    finally:
+        if collecting:
+            gc.enable()
     outcome = Outcome(values, errors, node.stalled, node.run_report(), node.ledger(), node.incidents(), node)
     node.check_invariants()
     return outcome
