@@ -24,7 +24,7 @@ AddressSpace::AddressSpace(int rule, std::uint64_t base_offset_bytes)
     : rule_(rule), base_(kLowestAddress + base_offset_bytes), never_used_(base_) {}
 
 bool AddressSpace::is_free(CUdeviceptr address, std::uint64_t size) const {
-  if (address < kLowestAddress || address + size > kHighestAddress) return false;
+  if (address < kLowestAddress || address >= kHighestAddress || size > kHighestAddress - address) return false;
   const auto after = reservations.lower_bound(address);
   if (after != reservations.end() && after->first < address + size) return false;
   return after == reservations.begin() || std::prev(after)->first + std::prev(after)->second.size <= address;

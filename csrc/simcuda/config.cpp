@@ -1,5 +1,6 @@
 #include "config.hpp"
 
+#include <climits>
 #include <cstdlib>
 
 #include "machine.hpp"
@@ -12,8 +13,8 @@ DefaultMachine default_machine() {
   DefaultMachine found;
   char* end = nullptr;
   const long count = devices == nullptr ? 8 : std::strtol(devices, &end, 10);
-  if (devices != nullptr && (end == devices || *end != '\0')) {
-    found.objection = "SIMCU_DEVICES=" + std::string(devices) + ": a number of GPUs";
+  if (devices != nullptr && (end == devices || *end != '\0' || count < 1 || count > INT_MAX)) {
+    found.objection = "SIMCU_DEVICES=" + std::string(devices) + ": a number of GPUs, from 1";
   } else if (!machine_named(name == nullptr ? "h100" : name, static_cast<int>(count), found.machine)) {
     found.objection = "SIMCU_MACHINE=" + std::string(name == nullptr ? "h100" : name) + ": h100 or h200";
   } else {

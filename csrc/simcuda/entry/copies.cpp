@@ -112,6 +112,7 @@ CUresult fill(Process& process, Context& context, const char* call, CUdeviceptr 
   const Access access = access_of(process, context);
   if (destination % sizeof(Element) != 0) return CUDA_ERROR_INVALID_VALUE;
   if (count == 0) return CUDA_SUCCESS;
+  if (count > kHighestAddress / sizeof(Element)) return CUDA_ERROR_INVALID_VALUE;  // no such range, and no wrapping
   const CUresult result = check_end(context, access, device_end(destination), count * sizeof(Element), true);
   if (result != CUDA_SUCCESS) return result;
   std::function<CUresult()> work = [=] {

@@ -99,3 +99,12 @@ def test_memset_of_words() -> None:
 def test_pointer_attributes_of_an_address_that_means_nothing() -> None:
     attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
     expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuPointerGetAttribute(attribute, 4096))
+
+
+@pytest.mark.parametrize("count", [(1 << 62) + 1, 1 << 62, (1 << 63) + 1, (1 << 64) - 1])
+@pytest.mark.parametrize("name", ["cuMemsetD8", "cuMemsetD16", "cuMemsetD32", "cuMemsetD16Async", "cuMemsetD32Async"])
+def test_a_fill_whose_bytes_do_not_fit_a_word_is_refused(name: str, count: int) -> None:
+    address = ok(driver.cuMemAlloc(4096))
+    stream = (0,) if name.endswith("Async") else ()
+    expect(RESULT.CUDA_ERROR_INVALID_VALUE, getattr(driver, name)(address, 1, count, *stream))
+    ok(driver.cuMemFree(address))

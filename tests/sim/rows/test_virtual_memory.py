@@ -56,6 +56,13 @@ def test_reserve_at_a_wished_address() -> None:
     assert reserve(GRANULE, wanted) != wanted  # taken: cuda.h calls it a hint
 
 
+@pytest.mark.parametrize("wanted", [(1 << 64) - GRANULE, 1 << 49, (1 << 49) - GRANULE, GRANULE])
+def test_a_wish_that_the_range_does_not_fit_behind_is_not_heard(wanted: int) -> None:
+    address = reserve(2 * GRANULE, wanted)
+    assert 1 << 48 <= address < (1 << 49) - GRANULE
+    ok(driver.cuMemMap(address, 2 * GRANULE, 0, create(2 * GRANULE), 0))
+
+
 @pytest.mark.parametrize("size", [0, 4096, GRANULE + 4096])
 def test_create_off_the_granularity(size: int) -> None:
     expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuMemCreate(size, properties(), 0))
