@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -23,6 +24,8 @@ from allranks.driver import Driver
 from allranks.errors import DriverError, Stalled, Timeout, UsageError, WorldError
 
 T = TypeVar("T")
+Members = tuple[int, ...] | None  # None: all ranks
+Offer = tuple[list[tuple[int, int]], int]  # descriptors with sizes, and where the region begins in them
 
 
 @dataclass(slots=True)
@@ -65,9 +68,9 @@ class Mapped:
 
 
 class PlainChannels:
-    """Channels of one rank to the regions of all ranks, or of some."""
+    """Channels of one rank to the regions of all ranks, or of some. The tag is the same on all of them."""
 
-    def __init__(self, owner: PlainCommunicator, remote: dict[int, tuple[Mapped, int]], tag: int) -> None:
+    def __init__(self, owner: PlainCommunicator, remote: dict[int, tuple[Mapped, int]], tag: Hashable) -> None:
         self.owner = owner
         self.remote = remote
         self.tag = tag
@@ -249,12 +252,12 @@ class PlainCommunicator:
 
     def __init__(self, context: RankContext) -> None:
         self.context = context
-        self.signals: dict[tuple[int, int, int], int] = context.shared("signals", dict)
-        self.waited: dict[tuple[int, int], int] = {}
+        self.signals: dict[tuple[Hashable, int, int], int] = context.shared("signals", dict)
+        self.waited: dict[tuple[Hashable, int], int] = {}
         self.channels: weakref.WeakSet[PlainChannels] = weakref.WeakSet()
         self.groups: weakref.WeakSet[PlainGroup] = weakref.WeakSet()
         self.failures: list[DriverError] = []  # of what was let go of, until close tells
-        self.made = 0
+        self.made: Counter[Members] = Counter()
         self.entered = 0
         self.closed = False
 
@@ -268,20 +271,21 @@ class PlainCommunicator:
         if self.closed:
             raise UsageError(f"rank {self.context.rank}: the communicator is closed")
 
-    def together(self, what: str, action: Callable[[], T]) -> list[T]:
-        """Do something on every rank, and give what it came to on each; if it failed on one, every rank raises."""
+    def together(self, what: str, action: Callable[[], T], members: Members = None) -> list[T]:
+        """Do something on every member, and give what it came to on each; if it failed on one, every one raises."""
         mine: T | None = None
         failure: DriverError | UsageError | None = None
         try:
             mine = action()
         except (DriverError, UsageError) as error:
             failure = error
-        said = self.context.exchange((mine, "" if failure is None else str(failure)), what)
+        told = (mine, "" if failure is None else f"{self.context.rank}: {failure}")
+        said = self.context.exchange(told, what, members)
         if failure is not None:
             raise failure
-        for rank, (_, text) in enumerate(said):
+        for _, text in said:
             if text:
-                raise WorldError(f"{what}: rank {rank}: {text}", rank=rank)
+                raise WorldError(f"{what}: rank {text}")
         return [value for value, _ in said if value is not None]
 
     def segments(self, address: int, size_bytes: int) -> list[tuple[int, int]]:
@@ -296,24 +300,32 @@ class PlainCommunicator:
         self.check_open()
         return self.make_channels(address, size_bytes)
 
-    def make_channels(self, address: int, size_bytes: int) -> PlainChannels:
-        """Exchange handles and map what the others have. A rendezvous of all ranks."""
+    def connect_among(self, members: tuple[int, ...], address: int, size_bytes: int) -> PlainChannels:
+        """Get channels to the regions of some ranks."""
+        self.check_open()
+        return self.make_channels(address, size_bytes, members)
+
+    def next_tag(self, members: Members) -> Hashable:
+        """Count the set-ups of the same ranks: others have not seen them."""
+        self.made[members] += 1
+        return members, self.made[members]
+
+    def make_channels(self, address: int, size_bytes: int, members: Members = None) -> PlainChannels:
+        """Exchange handles and map what the others have. A rendezvous of all ranks, or of the members."""
         self.entered += 1
-        channels = self.channels_type(self, {}, self.made)
-        self.made += 1
+        channels = self.channels_type(self, {}, self.next_tag(members))
         with contextlib.ExitStack() as exported:
-            offered = self.together("connect", lambda: self.export(address, size_bytes, exported))
+            offered = self.together("connect", lambda: self.export(address, size_bytes, exported), members)
+            peers = dict(zip(members or range(self.context.rank_count), offered, strict=True))
             try:
-                self.together("connected", lambda: self.map_all(offered, channels))
+                self.together("connected", lambda: self.map_all(peers, channels), members)
             except Exception:
                 channels.close()
                 raise
         self.channels.add(channels)
         return channels
 
-    def export(
-        self, address: int, size_bytes: int, exported: contextlib.ExitStack
-    ) -> tuple[list[tuple[int, int]], int]:
+    def export(self, address: int, size_bytes: int, exported: contextlib.ExitStack) -> Offer:
         """Give descriptors and sizes of the memory that a region lies in, and the region's offset in it."""
         driver, segments = self.context.driver, self.segments(address, size_bytes)
         pieces = []
@@ -331,10 +343,10 @@ class PlainCommunicator:
         """Close a descriptor that all ranks have seen."""
         os.close(descriptor)
 
-    def map_all(self, offered: list[tuple[list[tuple[int, int]], int]], channels: PlainChannels) -> None:
+    def map_all(self, offered: dict[int, Offer], channels: PlainChannels) -> None:
         """Map what the peers have offered."""
         driver, context = self.context.driver, self.context
-        for peer, (pieces, offset) in enumerate(offered):
+        for peer, (pieces, offset) in offered.items():
             if peer != context.rank:
                 with contextlib.ExitStack() as undo:
                     imported = []
@@ -447,7 +459,7 @@ class PlainBackend:
 
     def capabilities(self, context: RankContext) -> frozenset[str]:
         """Everything; multicast where the device has it."""
-        always = {"channels", "all_reduce", "all_gather", "rendezvous_count"}
+        always = {"channels", "subsets", "all_reduce", "all_gather", "rendezvous_count"}
         return frozenset(always | ({"multicast"} if context.driver.multicast_supported(context.device) else set()))
 
     def open(self, context: RankContext) -> PlainCommunicator:

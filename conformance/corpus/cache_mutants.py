@@ -11,7 +11,7 @@ from allranks import refimpl
 from allranks.conformance.backend import RankContext
 from allranks.conformance.backends.plain import PlainBackend, PlainChannels, PlainCommunicator
 from allranks.conformance.backends.refimpl import ReferenceBackend
-from allranks.conformance.corpus.caching import CachingBackend, CachingCommunicator
+from allranks.conformance.corpus.caching import Agreed, CachingBackend, CachingCommunicator, Entry, LentChannels
 from allranks.conformance.corpus.specimen import Specimen
 
 
@@ -22,9 +22,9 @@ class AddressKeyCommunicator(CachingCommunicator):
         """Where it lies."""
         return address, size_bytes
 
-    def dead(self) -> list[int]:
+    def gone(self, entry: Entry) -> bool:
         """An address cannot die."""
-        return []
+        return False
 
 
 class AddressKeyBackend(CachingBackend):
@@ -68,15 +68,13 @@ class BufferKeyBackend(CachingBackend):
 
 
 class SmallCacheCommunicator(CachingCommunicator):
-    """Keeps two entries, and unmaps what it evicts, used or not."""
+    """Keeps two entries, and evicts the oldest, used or not."""
 
     capacity = 2
 
-    def evict(self, entry: int) -> None:
-        """Close it."""
-        evicted = self.cache.pop(entry, None)
-        if evicted is not None:
-            evicted[-1].close()
+    def make_room(self, used: frozenset[int]) -> None:
+        """Two are enough."""
+        super().make_room(frozenset({self.entries - 1}))
 
 
 class SmallCacheBackend(CachingBackend):
@@ -86,32 +84,26 @@ class SmallCacheBackend(CachingBackend):
     communicator = SmallCacheCommunicator
 
 
-class _Lent(PlainChannels):
-    """Channels over another one's mappings, with their own end."""
-
-    def __init__(self, lender: PlainChannels, tag: int) -> None:
-        super().__init__(lender.owner, lender.remote, tag)
-        self.lender = lender
-
+class _UncountedChannels(LentChannels):
     def close(self) -> None:
-        """Nobody counts: the first who is done unmaps for all."""
-        self.closed = True
-        self.lender.close()
+        """The first who is done unmaps for all."""
+        super().close()
+        self.entry.channels.close()
 
 
 class UncountedCommunicator(CachingCommunicator):
-    """Gives every caller channels of its own over shared mappings, and counts no users."""
+    """Counts no users of a mapping."""
 
-    def connect(self, address: int, size_bytes: int) -> PlainChannels:
-        """New channels over what is mapped."""
-        found = super().connect(address, size_bytes)
-        if found.closed:
-            del self.cache[found.tag]
-            found = super().connect(address, size_bytes)
-        lent = _Lent(found, self.made)
-        self.made += 1
-        self.channels.add(lent)
-        return lent
+    lent_type = _UncountedChannels
+
+    def gone(self, entry: Entry) -> bool:
+        """What is unmapped is set up again for the next who wants it."""
+        return entry.channels.closed or super().gone(entry)
+
+    def decide(self, said: list[Agreed]) -> Agreed:
+        """Nobody uses anything."""
+        agreed = super().decide(said)
+        return Agreed(-1 if agreed.entry in agreed.dead else agreed.entry, agreed.dead, frozenset())
 
 
 class UncountedBackend(CachingBackend):
@@ -128,18 +120,19 @@ class DoubleReleaseCommunicator(PlainCommunicator):
         super().__init__(context)
         self.retained: list[int] = []
 
-    def make_channels(self, address: int, size_bytes: int) -> PlainChannels:
+    def connect(self, address: int, size_bytes: int) -> PlainChannels:
         """Retain what is registered."""
+        self.check_open()
         self.retained.append(self.context.driver.mem_retain(address))
-        return super().make_channels(address, size_bytes)
+        return super().connect(address, size_bytes)
 
     def close(self) -> None:
         """Once for the registration, once for the buffer."""
         super().close()
-        for handle in self.retained:
+        retained, self.retained = self.retained, []
+        for handle in retained:
             self.context.driver.mem_release(handle)
             self.context.driver.mem_release(handle)
-        self.retained = []
 
 
 class DoubleReleaseBackend(PlainBackend):
@@ -163,9 +156,9 @@ class ContextPerCallCommunicator(CachingCommunicator):
         self.calls += 1
         return self.calls
 
-    def dead(self) -> list[int]:
+    def gone(self, entry: Entry) -> bool:
         """Nobody looks."""
-        return []
+        return False
 
 
 class ContextPerCallBackend(CachingBackend):
@@ -199,8 +192,7 @@ class AddressOrderCommunicator(PlainCommunicator):
     def connect(self, address: int, size_bytes: int) -> PlainChannels:
         """Note the region."""
         self.check_open()
-        channels = _Deferred(self, self.made)
-        self.made += 1
+        channels = _Deferred(self, self.next_tag(None))
         self.channels.add(channels)
         self.pending.append((address, size_bytes, weakref.ref(channels)))
         return channels
@@ -218,7 +210,7 @@ class AddressOrderCommunicator(PlainCommunicator):
 class _Deferred(PlainChannels):
     """Channels that are registered when they are first used."""
 
-    def __init__(self, owner: AddressOrderCommunicator, tag: int) -> None:
+    def __init__(self, owner: AddressOrderCommunicator, tag: Hashable) -> None:
         super().__init__(owner, {}, tag)
         self.communicator = owner
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Hashable
 from typing import Final
 
 from allranks.conformance.backend import RankContext
-from allranks.conformance.backends.plain import Mapped, PlainBackend, PlainChannels, PlainCommunicator
+from allranks.conformance.backends.plain import Mapped, Members, Offer, PlainBackend, PlainChannels, PlainCommunicator
 from allranks.conformance.corpus.specimen import Specimen
-from allranks.errors import PeerLost
+from allranks.errors import PeerLost, UsageError
 
 
 class _CollectiveFree(PlainChannels):
@@ -55,9 +56,6 @@ class EmptyReturnsBackend(PlainBackend):
     communicator = EmptyReturnsCommunicator
 
 
-Offer = tuple[list[tuple[int, int]], int]
-
-
 class ExportsAloneCommunicator(PlainCommunicator):
     """Exports before it meets the others, so that a failure there is its own."""
 
@@ -69,11 +67,11 @@ class ExportsAloneCommunicator(PlainCommunicator):
         """Give what was exported already."""
         return self.offer
 
-    def make_channels(self, address: int, size_bytes: int) -> PlainChannels:
+    def make_channels(self, address: int, size_bytes: int, members: Members = None) -> PlainChannels:
         """Export first."""
         with contextlib.ExitStack() as exported:
             self.offer = super().export(address, size_bytes, exported)
-            return super().make_channels(address, size_bytes)
+            return super().make_channels(address, size_bytes, members)
 
 
 class ExportsAloneBackend(PlainBackend):
@@ -86,12 +84,12 @@ class ExportsAloneBackend(PlainBackend):
 class HalfMappedCommunicator(PlainCommunicator):
     """Forgets what it had imported when the import of the next peer fails."""
 
-    def map_all(self, offered: list[tuple[list[tuple[int, int]], int]], channels: PlainChannels) -> None:
+    def map_all(self, offered: dict[int, Offer], channels: PlainChannels) -> None:
         """Import everything, then map it."""
         driver, context = self.context.driver, self.context
         imported = {
             peer: [(driver.mem_import(descriptor), size) for descriptor, size in pieces]
-            for peer, (pieces, _) in enumerate(offered)
+            for peer, (pieces, _) in offered.items()
             if peer != context.rank
         }
         for peer, handles in imported.items():
@@ -147,6 +145,55 @@ class UnmapsTwiceBackend(PlainBackend):
     communicator = UnmapsTwiceCommunicator
 
 
+class GlobalTagCommunicator(PlainCommunicator):
+    """Numbers all set-ups of the process in one row, whoever takes part in them."""
+
+    def next_tag(self, members: Members) -> Hashable:
+        """Count everything."""
+        self.made[None] += 1
+        return self.made[None]
+
+
+class GlobalTagBackend(PlainBackend):
+    """microsoft/mscclpp#762: a tag a connection, and ranks with other sets of peers."""
+
+    name = "global-tag"
+    communicator = GlobalTagCommunicator
+
+
+class RefusesSegmentsCommunicator(PlainCommunicator):
+    """Cannot export memory of several pieces, and says so before it meets the others."""
+
+    def connect(self, address: int, size_bytes: int) -> PlainChannels:
+        """Look at the own region, and come to the step if it is one piece."""
+        self.check_open()
+        if len(self.segments(address, size_bytes)) > 1:
+            raise UsageError(f"size_bytes={size_bytes}: memory of a growable allocator cannot be registered")
+        return super().connect(address, size_bytes)
+
+
+class RefusesSegmentsBackend(PlainBackend):
+    """vllm-project/vllm#42609, sgl-project/sglang#27948: export fails on ranks whose allocator is a growable one."""
+
+    name = "refuses-segments"
+    communicator = RefusesSegmentsCommunicator
+
+
+class FirstSegmentCommunicator(PlainCommunicator):
+    """Exports the handle at the start of a region, and takes it for all of it."""
+
+    def segments(self, address: int, size_bytes: int) -> list[tuple[int, int]]:
+        """The first."""
+        return super().segments(address, size_bytes)[:1]
+
+
+class FirstSegmentBackend(PlainBackend):
+    """vllm-project/vllm#42609: one handle for memory that has several."""
+
+    name = "first-segment"
+    communicator = FirstSegmentCommunicator
+
+
 SPECIMENS: Final[tuple[Specimen, ...]] = (
     Specimen(
         name=CollectiveFreeBackend.name,
@@ -161,6 +208,27 @@ SPECIMENS: Final[tuple[Specimen, ...]] = (
         origins=("uccl-project/uccl#940", "pytorch/pytorch#146468"),
         requirement="RDV-5",
         make=EmptyReturnsBackend,
+    ),
+    Specimen(
+        name=GlobalTagBackend.name,
+        kind="D",
+        origins=("microsoft/mscclpp#762",),
+        requirement="RDV-7",
+        make=GlobalTagBackend,
+    ),
+    Specimen(
+        name=RefusesSegmentsBackend.name,
+        kind="C",
+        origins=("vllm-project/vllm#42609", "sgl-project/sglang#27948"),
+        requirement="CACHE-9",
+        make=RefusesSegmentsBackend,
+    ),
+    Specimen(
+        name=FirstSegmentBackend.name,
+        kind="E",
+        origins=("vllm-project/vllm#42609",),
+        requirement="CACHE-9",
+        make=FirstSegmentBackend,
     ),
     Specimen(
         name=ExportsAloneBackend.name,

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Final
 
 from allranks import sim
-from allranks.conformance.backend import Backend, Fault
+from allranks.conformance.backend import Backend
 from allranks.conformance.model import footprints
 from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Program
@@ -38,14 +38,11 @@ class RunOptions:
     ----------
     schedule : callable (decision, runnable) -> choice, optional
         Asked instead of the Program's own list of deviations.
-    faults : tuple of Fault
-        Driver calls that fail.
     record_writes : bool
         Whether every write to device memory is recorded.
     """
 
     schedule: Schedule | None = None
-    faults: tuple[Fault, ...] = ()
     record_writes: bool = True
 
 
@@ -121,13 +118,13 @@ class ThreadsWorld:
     def _sessions(self, program: Program, plan: list[Planned], node: sim.Node, options: RunOptions) -> list[Session]:
         ranges = footprints(program, plan)
         meeting = Meeting(program.rank_count)
-        owners: dict[int, tuple[int, int]] = {}
+        owners: dict[int, tuple[int, int, int]] = {}
         sessions = []
         for rank in range(program.rank_count):
             granularity = self.machine.allocation_granularity_bytes
             shift = program.shift_bytes.of(rank) // granularity * granularity
             process = node.create_process(rank, sim.Placement(base_offset_bytes=shift))
-            for fault in options.faults:
+            for fault in program.faults:
                 if fault.rank == rank:
                     process.fault(fault.call, fault.k, fault.code)
             context = Context(
@@ -171,6 +168,7 @@ class ThreadsWorld:
                 (session.rank, buffer): held for session in sessions for buffer, held in session.contents.items()
             },
             probes=[session.probes for session in sessions] if any(s.probes for s in sessions) else [],
+            after_close=[session.after_close for session in sessions],
             closing=[session.closing for session in sessions],
             moments=tuple(report["moments"]),
             granularity_bytes=self.machine.multicast_granularity_minimum_bytes,
