@@ -231,7 +231,9 @@ class Session:
         operand = model.probe_operand(self.program, self.rank)
 
         def ask() -> dict[str, Any]:
+            sim.label(PROBING, "probe", owner=USER)
             send = actions.memory.fresh(4096).address
+            sim.label(PROBING, "probe", owner=COMMUNICATOR)
             receive = send + 2048
             self.process.poke(send, operand)
             actions.communicator.all_reduce(send, receive, len(operand), model.PROBE_DTYPE, "sum")

@@ -7,6 +7,7 @@ threads are left behind, and the world goes on with new ones.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
@@ -105,12 +106,23 @@ class ThreadsWorld:
         sessions = self._sessions(program, plan if plan is not None else list(planned(program)), node, options)
         node.writes_record(options.record_writes)
         node.run_begin(program.rank_count, options.schedule or program.schedule)
-        self._threads.start([_job(session) for session in sessions])
         outside = ""
-        if not node.run_wait(self.quiet_timeout_s):
-            outside = self._threads.abandon()
+        collecting = gc.isenabled()
+        gc.disable()  # a collection in the middle makes driver calls at a place that no Program knows of
+        try:
+            self._threads.start([_job(session) for session in sessions])
+            if not node.run_wait(self.quiet_timeout_s):
+                outside = self._threads.abandon()
+        finally:
+            if collecting:
+                gc.enable()
         trace = self._trace(program, node, sessions, options, outside)
         self.verdict_ns = node.verdict_ns
+        if trace.stalled or trace.first_trouble() is not None or program.faults:
+            # What errors hold on to would be collected in the next run, and call that run's driver.
+            for session in sessions:
+                session.actions = session.memory = None
+            gc.collect(0)
         if not outside:
             node.close()
         return trace
