@@ -254,8 +254,9 @@ class PlainCommunicator:
         self.context = context
         self.signals: dict[tuple[Hashable, int, int], int] = context.shared("signals", dict)
         self.waited: dict[tuple[Hashable, int], int] = {}
-        self.channels: weakref.WeakSet[PlainChannels] = weakref.WeakSet()
-        self.groups: weakref.WeakSet[PlainGroup] = weakref.WeakSet()
+        # What is alive, in the order in which it was made: the same on every rank, as no order of addresses is.
+        self.living: weakref.WeakValueDictionary[int, PlainChannels | PlainGroup] = weakref.WeakValueDictionary()
+        self.born = 0
         self.failures: list[DriverError] = []  # of what was let go of, until close tells
         self.made: Counter[Members] = Counter()
         self.entered = 0
@@ -322,8 +323,13 @@ class PlainCommunicator:
             except Exception:
                 channels.close()
                 raise
-        self.channels.add(channels)
+        self.remember(channels)
         return channels
+
+    def remember(self, made: PlainChannels | PlainGroup) -> None:
+        """Close it at the end, if nobody does before."""
+        self.living[self.born] = made
+        self.born += 1
 
     def export(self, address: int, size_bytes: int, exported: contextlib.ExitStack) -> Offer:
         """Give descriptors and sizes of the memory that a region lies in, and the region's offset in it."""
@@ -399,7 +405,7 @@ class PlainCommunicator:
                 raise
             undo.pop_all()
         group = self.group_type(self, mapped[0], size)
-        self.groups.add(group)
+        self.remember(group)
         return group
 
     def add_device(self, handle: int) -> None:
@@ -443,10 +449,8 @@ class PlainCommunicator:
             return
         self.closed = True
         with contextlib.ExitStack() as all_of_them:
-            for group in list(self.groups):
-                all_of_them.callback(group.close)
-            for channels in list(self.channels):
-                all_of_them.callback(channels.close)
+            for made in list(self.living.values()):
+                all_of_them.callback(made.close)
         if self.failures:
             raise self.failures[0]
 

@@ -193,7 +193,7 @@ class AddressOrderCommunicator(PlainCommunicator):
         """Note the region."""
         self.check_open()
         channels = _Deferred(self, self.next_tag(None))
-        self.channels.add(channels)
+        self.remember(channels)
         self.pending.append((address, size_bytes, weakref.ref(channels)))
         return channels
 

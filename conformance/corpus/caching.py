@@ -103,7 +103,7 @@ class CachingCommunicator(PlainCommunicator):
             self.entries += 1
             self.make_room(agreed.used | {self.entries - 1})
         lent = self.lent_type(found, self.next_tag(()))
-        self.channels.add(lent)
+        self.remember(lent)
         return lent
 
     def make_room(self, used: frozenset[int]) -> None:
