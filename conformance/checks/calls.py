@@ -12,8 +12,13 @@ from allranks.conformance.trace import CLOSING, OPENING, Event
 
 # Answers that no caller can foresee: no memory, unwound by a stall, not ready yet, not permitted, not supported.
 _FORESEEN_BY_NOBODY: Final = (2, 702, 600, 800, 801)
-# Asking whether memory has a handle is answered by failing.
-_QUERIES: Final = ("cuMemRetainAllocationHandle",)
+# Asking what there is at an address is answered by failing.
+_QUERIES: Final = (
+    "cuMemRetainAllocationHandle",
+    "cuMemGetAddressRange",
+    "cuPointerGetAttribute",
+    "cuPointerGetAttributes",
+)
 _GIVES_BACK: Final = (
     "cuMemRelease",
     "cuMemUnmap",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from allranks.conformance import program as p
-from allranks.conformance.checks.outcome import Outcome, View, Violation, difference
+from allranks.conformance.checks.outcome import ABSENCE, Outcome, View, Violation, difference
 from allranks.conformance.checks.rooms import bound_bytes, rooms
 from allranks.conformance.model import store_windows
 from allranks.conformance.plan import Planned
@@ -87,6 +87,11 @@ def nvls_2(view: View) -> Outcome:
             outcome.violations.append(
                 _violation("NVLS-2", odd, step, f"bound on some ranks only; rank {odd}: {events[odd].error}")
             )
+        waited = [rank for rank, event in enumerate(events) if event.error_type in ABSENCE]
+        if statuses == {"error"} and 0 < len(waited) < len(events) and view.trouble == step.number:
+            odd = next(rank for rank in view.ranks if rank not in waited)
+            evidence = f"rank {odd} refuses alone, ranks {waited} wait until the deadline: {events[odd].error}"
+            outcome.violations.append(_violation("NVLS-2", odd, step, evidence))
         offsets = [event.observed.get("offset_bytes") for event in events]
         if len(set(offsets)) > 1:
             outcome.violations.append(_violation("NVLS-2", 0, step, f"offsets by rank: {offsets}"))

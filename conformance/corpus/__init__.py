@@ -14,6 +14,7 @@ from allranks.conformance.corpus import (
     reference_mutants,
     small_mutants,
     teardown_mutants,
+    variants,
 )
 from allranks.conformance.corpus.specimen import Specimen
 
@@ -28,4 +29,4 @@ MUTANTS: Final[dict[str, Specimen]] = {
     )
     for specimen in specimens
 }
-VARIANTS: Final[dict[str, Specimen]] = {}
+VARIANTS: Final[dict[str, Specimen]] = {specimen.name: specimen for specimen in variants.SPECIMENS}
