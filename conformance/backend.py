@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
 from allranks.driver import Driver
@@ -23,6 +22,8 @@ CAPABILITIES: Final = {
     "all_reduce": "the collective",
     "all_gather": "the collective",
     "rendezvous_count": "the communicator counts the internal rendezvous that it enters",
+    "subsets": "channels among some of the ranks",
+    "channel_cache": "connecting the same regions again, while they are connected, sets nothing up",
 }
 
 
@@ -86,6 +87,9 @@ class Communicator(Protocol):
     def connect(self, address: int, size_bytes: int) -> Channels:
         """Register a region, and get channels to those of all ranks. Capability: channels."""
 
+    def connect_among(self, members: tuple[int, ...], address: int, size_bytes: int) -> Channels:
+        """Get channels to the regions of some ranks, this one among them. Capability: subsets."""
+
     def open_group(self, capacity_bytes: int) -> Group:
         """Open a multicast group of all ranks. Capability: multicast."""
 
@@ -123,8 +127,8 @@ class RankContext(Protocol):
     def timeout_s(self) -> float:
         """Deadline for every blocking call, in seconds of the world's clock."""
 
-    def exchange(self, value: T, what: str) -> list[T]:
-        """Give every rank's value, in the order of ranks; every rank has to call it."""
+    def exchange(self, value: T, what: str, members: tuple[int, ...] | None = None) -> list[T]:
+        """Give the value of every rank, or of every member, in the order of ranks; each of them has to call it."""
 
     def barrier(self, what: str) -> None:
         """Wait for every rank; every rank has to call it."""
@@ -143,16 +147,6 @@ class Backend(Protocol):
 
     def open(self, context: RankContext) -> Communicator:
         """Make the communicator of one rank; every rank does."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """An injected failure: the k-th call of a driver function on a rank returns a code."""
-
-    rank: int
-    call: str
-    k: int
-    code: int
 
 
 _SHIPPED: Final = {

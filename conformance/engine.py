@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, Phase, settings
 from allranks import sim
 from allranks.conformance.backend import Backend
 from allranks.conformance.casefile import Case
-from allranks.conformance.checks import Violation, judge
+from allranks.conformance.checks import FAULTED, Violation, judge
+from allranks.conformance.faults import PROGRAMS, with_faults
 from allranks.conformance.plan import planned
 from allranks.conformance.program import Program
 from allranks.conformance.reduce import reduce_program
@@ -138,6 +139,20 @@ class Engine:
             self._run(program, family, examples)
 
         generated()
+        if family == "LIFE":
+            self.run_faults()
+
+    def run_faults(self) -> None:
+        """Let every driver call fail that the communicator makes in a few Programs, one call a run."""
+        if FAULTED.isdisjoint(self.result.requirements):
+            return
+        examples = 0
+        for program in PROGRAMS:
+            if program.rank_count > self.max_ranks:
+                continue
+            for faulted in with_faults(program, self.world.run(program)):
+                examples += 1
+                self._run(faulted, "faults", examples)
 
     def families(self) -> list[str]:
         """Give the families whose Programs the requirements need."""

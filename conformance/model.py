@@ -123,6 +123,16 @@ def meaning_of(program: Program, step: Planned) -> Meaning:
                     if rank != peer
                 )
             )
+        case p.SubsetPut():
+            size = step.count
+            return Meaning(
+                written=tuple(
+                    _into(part, peer, rank * size, piece_of(program, step.number, rank, peer, size))
+                    for peer, part in enumerate(step.parts)
+                    for rank in step.ranks
+                    if part is not None and rank != peer
+                )
+            )
         case p.MulticastStore():
             windows = store_windows(min(part.size_bytes for part in step.receive))
             stored = [(offset, stored_at(program, step.number, offset, size)) for offset, size in windows]
@@ -234,6 +244,10 @@ def touched(program: Program, step: Planned) -> Iterator[tuple[int, Part]]:
             size = step.count * program.rank_count
             for rank, part in enumerate(step.receive):
                 yield rank, Part(part.buffer, part.offset_bytes, size)
+        case p.SubsetPut():
+            for rank in step.ranks:
+                if (region := step.parts[rank]) is not None:
+                    yield rank, Part(region.buffer, region.offset_bytes, step.count * program.rank_count)
         case p.MulticastStore():
             windows = store_windows(min(part.size_bytes for part in step.receive))
             for rank, part in enumerate(step.receive):

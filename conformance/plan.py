@@ -53,6 +53,8 @@ class Planned:
         Ordinal of the group that a binding belongs to; -1: none.
     count : int
         Elements, or bytes of a piece.
+    unequal : bool
+        Whether some ranks bring no elements where others do, which is an error on every rank.
     """
 
     number: int
@@ -65,6 +67,7 @@ class Planned:
     target: int = -1
     group: int = -1
     count: int = 0
+    unequal: bool = False
 
     @property
     def collective(self) -> bool:
@@ -81,6 +84,7 @@ _NAMES: dict[type, str] = {
     p.Allocate: "allocate",
     p.Free: "free",
     p.Drop: "drop",
+    p.SubsetPut: "subset_put",
     p.Connect: "connect",
     p.Put: "put",
     p.OpenGroup: "open_group",
@@ -187,6 +191,15 @@ class _Resolver:
             self.bindings = [binding for binding in self.bindings if binding.group != dropped.ordinal]
         return {"ranks": ranks, "target": dropped.ordinal}
 
+    def subset_put(self, step: p.SubsetPut) -> dict[str, Any] | None:
+        ranks = self.ranks_of(step)
+        parts = tuple(self.clip(r, step.region.of(r)) if r in ranks else None for r in range(self.rank_count))
+        sizes = [part.size_bytes for part in parts if part is not None]
+        if not ranks or len(sizes) < len(ranks):
+            return None
+        piece = min(step.piece_bytes, *(size // self.rank_count for size in sizes))
+        return {"ranks": ranks, "parts": parts, "count": piece} if piece else None
+
     def connect(self, step: p.Connect) -> dict[str, Any] | None:
         parts = self.clip_all(step.region)
         if parts is None:
@@ -271,13 +284,17 @@ class _Resolver:
         receive = tuple(_aligned(part, item) for part in receive)
         room = min(part.size_bytes // (item * factor) for part in receive)
         count = min(step.count, room, *(part.size_bytes // item for part in send))
+        if len(set(step.empty_on)) >= self.rank_count:
+            count = 0
         sent = [Part(part.buffer, part.offset_bytes, count * item) for part in send]
         received = [Part(part.buffer, part.offset_bytes, count * item * factor) for part in receive]
         for rank, (source, target) in enumerate(zip(sent, received, strict=True)):
             own = Part(target.buffer, target.offset_bytes + (rank * count * item if factor > 1 else 0), count * item)
             if _overlap(source, target):
                 sent[rank] = own  # in place, which is the one overlap that the definition allows
-        return {"parts": tuple(sent), "receive": tuple(received), "count": count}
+        empty = {rank for rank in step.empty_on if rank < self.rank_count}
+        unequal = bool(empty) and len(empty) < self.rank_count and count > 0
+        return {"parts": tuple(sent), "receive": tuple(received), "count": count, "unequal": unequal}
 
 
 def _aligned(part: Part, item: int) -> Part:

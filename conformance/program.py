@@ -16,7 +16,7 @@ from typing import Generic, Literal, TypeVar
 
 T = TypeVar("T")
 
-MemoryKind = Literal["vmm", "plain"]
+MemoryKind = Literal["vmm", "plain", "segments"]
 Placement = Literal["low", "high", "reuse", "equal", "never_reuse"]
 Dropped = Literal["channels", "binding", "group"]
 
@@ -75,6 +75,8 @@ class LocalStep:
 class Allocate(LocalStep):
     """Allocate a buffer: `vmm` by virtual memory management (rounded up to the granularity), `plain` by cuMemAlloc.
 
+    `segments` is as `vmm`, of one physical allocation a granule, mapped side by side, as growable allocators do it.
+
     Placement: lowest or highest free address; the address of the buffer that the rank freed last (`reuse`); the same
     address on every rank (`equal`); an address never used before (`never_reuse`).
     """
@@ -97,6 +99,14 @@ class Drop(LocalStep):
 
     what: Dropped
     index: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubsetPut(LocalStep):
+    """The ranks in `ranks`, and no others, connect a region each, put into each other's, and close the channels."""
+
+    region: Operand[Region]
+    piece_bytes: int = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,23 +179,28 @@ class CloseGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllReduce:
-    """The reduction over all ranks of `count` elements, to every rank. Equal regions: in place."""
+    """The reduction over all ranks of `count` elements, to every rank. Equal regions: in place.
+
+    Ranks in `empty_on` bring no elements at all. If others bring some, that is the caller's error, and every rank's.
+    """
 
     send: Operand[Region]
     receive: Operand[Region]
     count: int
     dtype: str = "float32"
     operation: str = "sum"
+    empty_on: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllGather:
-    """`count` elements of each rank, in the order of ranks, to every rank. No receive region: in place."""
+    """`count` elements of each rank, in the order of ranks, to every rank; `empty_on` as in `AllReduce`."""
 
     send: Operand[Region]
     receive: Operand[Region]
     count: int
     dtype: str = "float32"
+    empty_on: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,13 +214,14 @@ class Repeat:
 CollectiveStep = (
     Connect | Put | OpenGroup | Bind | MulticastStore | MulticastReduce | Unbind | CloseGroup | AllReduce | AllGather
 )
-SimpleStep = Allocate | Free | Drop | CollectiveStep
+SimpleStep = Allocate | Free | Drop | SubsetPut | CollectiveStep
 Step = SimpleStep | Repeat
 
 STEP_TYPES: tuple[type, ...] = (
     Allocate,
     Free,
     Drop,
+    SubsetPut,
     Connect,
     Put,
     OpenGroup,
@@ -218,6 +234,16 @@ STEP_TYPES: tuple[type, ...] = (
     AllGather,
     Repeat,
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """A driver call that fails: a rank's k-th call (from 0) of that name returns the code, and does nothing."""
+
+    rank: int
+    call: str
+    k: int
+    code: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +262,8 @@ class Program:
         How far each rank's addresses are shifted, so that equal histories give unequal addresses.
     schedule : tuple of (decision, choice)
         Where the run deviates from going on with the current task.
+    faults : tuple of Fault
+        Driver calls that fail.
     """
 
     rank_count: int
@@ -243,6 +271,7 @@ class Program:
     seed: int = 0
     shift_bytes: Operand[int] = field(default_factory=lambda: Operand(0))
     schedule: tuple[tuple[int, int], ...] = ()
+    faults: tuple[Fault, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +306,8 @@ def needed_capability(step: SimpleStep) -> str:
             return "channels"
         case OpenGroup() | Bind() | MulticastStore() | MulticastReduce() | Unbind() | CloseGroup() | Drop():
             return "multicast"
+        case SubsetPut():
+            return "subsets"
         case AllReduce():
             return "all_reduce"
         case AllGather():

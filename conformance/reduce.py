@@ -87,6 +87,7 @@ _SIMPLEST: dict[str, tuple[Any, ...]] = {
     "index": (0,),
     "ranks": (None, (0,)),
     "kind": ("vmm",),
+    "empty_on": ((),),
 }
 
 

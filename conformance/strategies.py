@@ -63,7 +63,21 @@ class _Drawer:
 
     def allocate(self) -> Step:
         return p.Allocate(
-            ranks=self.who(), size_bytes=self.pick(SIZES, "size"), placement=self.pick(PLACEMENTS, "placement")
+            ranks=self.who(),
+            size_bytes=self.pick(SIZES, "size"),
+            placement=self.pick(PLACEMENTS, "placement"),
+            kind=self.pick(("vmm", "vmm", "vmm", "segments"), "memory"),
+        )
+
+    def empty_on(self) -> tuple[int, ...]:
+        """Now and then some ranks bring no elements."""
+        return (self.rank(),) if self.index(16, "empty") == 1 else ()
+
+    def subset_put(self) -> Step:
+        first = self.rank()
+        return p.SubsetPut(
+            ranks=tuple(sorted({first, (first + 1) % self.rank_count})),
+            region=self.diverging(Region(buffer=self.index(3, "buffer")), self.region),
         )
 
     def move(self) -> Step:
@@ -125,6 +139,7 @@ class _Drawer:
             count=self.pick(COUNTS, "count"),
             dtype=self.pick(p.DTYPES, "dtype"),
             operation=self.pick(p.OPERATIONS, "operation"),
+            empty_on=self.empty_on(),
         )
 
     def all_gather(self) -> Step:
@@ -133,6 +148,7 @@ class _Drawer:
             receive=self.diverging(self.region(), self.region),
             count=self.pick(COUNTS[:-1], "count"),
             dtype=self.pick(p.DTYPES, "dtype"),
+            empty_on=self.empty_on(),
         )
 
     def loop(self) -> Step:
@@ -165,7 +181,7 @@ class _Drawer:
 
 # What each family is made of; a kind that is listed twice comes twice as often.
 TABLES: Final[dict[str, tuple[str, ...]]] = {
-    "RDV": ("connect", "connect", "move", "allocate", "put", "all_reduce", "all_gather", "free"),
+    "RDV": ("connect", "connect", "move", "allocate", "put", "all_reduce", "all_gather", "free", "subset_put", "drop"),
     "CACHE": ("put", "connect", "connect", "move", "put", "allocate", "free", "connect_loop"),
     "NVLS": ("bind", "bind", "open_group", "multicast_store", "multicast_reduce", "unbind", "allocate", "close_group"),
     "LIFE": ("loop", "drop", "bind", "connect", "open_group", "free", "allocate", "connect_loop"),

@@ -101,6 +101,8 @@ class Trace:
         Collectives on fresh buffers after the last step, if something had failed and all ranks got so far.
     closing : list over ranks of Event
         What close was.
+    after_close : list over ranks of list of Event
+        What was tried after a close that went well: `observed["call"]` says what. Empty: nothing.
     ledger : tuple of dict, or None
         Everything alive after close; None: it could not be asked.
     incidents : tuple of dict
@@ -127,6 +129,7 @@ class Trace:
     contents: dict[tuple[int, int], list[tuple[int, bytes]]] = field(default_factory=dict)
     probes: list[list[Event]] = field(default_factory=list)
     closing: list[Event] = field(default_factory=list)
+    after_close: list[list[Event]] = field(default_factory=list)
     ledger: tuple[dict[str, Any], ...] | None = None
     incidents: tuple[dict[str, Any], ...] = ()
     moments: tuple[dict[str, Any], ...] = ()

@@ -6,6 +6,7 @@ from typing import cast
 
 from allranks import refimpl
 from allranks.conformance.backend import RankContext
+from allranks.errors import UsageError
 
 
 class ReferenceChannels:
@@ -31,6 +32,26 @@ class ReferenceChannels:
     def close(self) -> None:
         """Drop this rank's reference."""
         self.channels.close()
+
+
+class SubsetChannels(ReferenceChannels):
+    """Channels of a communicator of some ranks, by the ranks of all."""
+
+    def __init__(self, channels: refimpl.Channels, members: tuple[int, ...]) -> None:
+        super().__init__(channels)
+        self.members = members
+
+    def put(self, peer: int, destination_offset_bytes: int, source_address: int, size_bytes: int) -> None:
+        """Write memory of this rank into the peer's region."""
+        super().put(self.members.index(peer), destination_offset_bytes, source_address, size_bytes)
+
+    def signal(self, peer: int) -> None:
+        """Tell the peer that all earlier puts to it are there."""
+        super().signal(self.members.index(peer))
+
+    def wait(self, peer: int) -> None:
+        """Wait for the next signal of the peer."""
+        super().wait(self.members.index(peer))
 
 
 class ReferenceBinding:
@@ -88,9 +109,12 @@ class ReferenceCommunicator:
 
     def __init__(self, context: RankContext, options: refimpl.Options) -> None:
         meeting = context.shared("rendezvous", lambda: refimpl.InProcessRendezvous(context.rank_count))
+        self.context = context
+        self.options = options
         self.communicator = refimpl.Communicator(
             bootstrap=meeting.bootstrap(context.rank), driver=context.driver, device=context.device, options=options
         )
+        self.subsets: dict[tuple[int, ...], refimpl.Communicator] = {}
 
     @property
     def rendezvous_count(self) -> int:
@@ -100,6 +124,21 @@ class ReferenceCommunicator:
     def connect(self, address: int, size_bytes: int) -> ReferenceChannels:
         """Connect everybody's region."""
         return ReferenceChannels(self.communicator.connect(address, size_bytes))
+
+    def connect_among(self, members: tuple[int, ...], address: int, size_bytes: int) -> SubsetChannels:
+        """Connect the regions of some ranks, by a communicator of their own."""
+        if self.communicator.closed:
+            raise UsageError(f"rank {self.context.rank}: the communicator is closed")
+        communicator, context = self.subsets.get(members), self.context
+        if communicator is None:
+            meeting = context.shared(("rendezvous", members), lambda: refimpl.InProcessRendezvous(len(members)))
+            communicator = self.subsets[members] = refimpl.Communicator(
+                bootstrap=meeting.bootstrap(members.index(context.rank)),
+                driver=context.driver,
+                device=context.device,
+                options=self.options,
+            )
+        return SubsetChannels(communicator.connect(address, size_bytes), members)
 
     def open_group(self, capacity_bytes: int) -> ReferenceGroup:
         """Open a multicast group."""
@@ -118,6 +157,8 @@ class ReferenceCommunicator:
 
     def close(self) -> None:
         """Give everything back."""
+        for subset in self.subsets.values():
+            subset.close()
         self.communicator.close()
 
 
@@ -128,7 +169,7 @@ class ReferenceBackend:
 
     def capabilities(self, context: RankContext) -> frozenset[str]:
         """Everything; multicast where the device has it."""
-        always = {"channels", "all_reduce", "all_gather", "rendezvous_count"}
+        always = {"channels", "channel_cache", "subsets", "all_reduce", "all_gather", "rendezvous_count"}
         return frozenset(always | ({"multicast"} if context.driver.multicast_supported(context.device) else set()))
 
     def options(self, context: RankContext) -> refimpl.Options:

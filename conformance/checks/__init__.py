@@ -11,10 +11,14 @@ from collections.abc import Callable
 from typing import Final
 
 from allranks.conformance.checks.cache import cache_1, cache_2, cache_3, cache_4
+from allranks.conformance.checks.calls import life_4, life_5, life_7, rdv_3
 from allranks.conformance.checks.collectives import coll_1, coll_2, coll_3
+from allranks.conformance.checks.entries import cache_5, cache_6, cache_7, cache_9
+from allranks.conformance.checks.groups import nvls_7, nvls_8
 from allranks.conformance.checks.life import life_1, life_2, life_3
 from allranks.conformance.checks.multicast import nvls_1, nvls_2, nvls_3, nvls_4, nvls_5
 from allranks.conformance.checks.outcome import Outcome, View, Violation
+from allranks.conformance.checks.participants import rdv_5, rdv_6, rdv_7
 from allranks.conformance.checks.rendezvous import rdv_1, rdv_2
 from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Program
@@ -25,22 +29,40 @@ Check = Callable[[View], Outcome]
 CHECKS: Final[dict[str, Check]] = {
     "RDV-1": rdv_1,
     "RDV-2": rdv_2,
+    "RDV-3": rdv_3,
+    "RDV-5": rdv_5,
+    "RDV-6": rdv_6,
+    "RDV-7": rdv_7,
     "CACHE-1": cache_1,
     "CACHE-2": cache_2,
     "CACHE-3": cache_3,
     "CACHE-4": cache_4,
+    "CACHE-5": cache_5,
+    "CACHE-6": cache_6,
+    "CACHE-7": cache_7,
+    "CACHE-9": cache_9,
     "NVLS-1": nvls_1,
     "NVLS-2": nvls_2,
     "NVLS-3": nvls_3,
     "NVLS-4": nvls_4,
     "NVLS-5": nvls_5,
+    "NVLS-7": nvls_7,
+    "NVLS-8": nvls_8,
     "LIFE-1": life_1,
     "LIFE-2": life_2,
     "LIFE-3": life_3,
+    "LIFE-4": life_4,
+    "LIFE-5": life_5,
+    "LIFE-7": life_7,
     "COLL-1": coll_1,
     "COLL-2": coll_2,
     "COLL-3": coll_3,
 }
+
+
+# What speaks in a run with an injected failure, and what speaks even when the user's own calls have failed.
+FAULTED: Final = frozenset({"LIFE-4", "RDV-3", "NVLS-7"})
+UNDETERRED: Final = frozenset({"LIFE-2", "LIFE-5", "CACHE-6"})
 
 
 def supported(trace: Trace, plan: list[Planned]) -> list[Planned]:
@@ -73,10 +95,12 @@ def judge(
     """
     view = View(program, trace, supported(trace, plan if plan is not None else list(planned(program))))
     chosen = tuple(name for name in requirements or CHECKS if name in CHECKS)
+    if program.faults:
+        return {name: CHECKS[name](view) if name in FAULTED else Outcome() for name in chosen}
     if view.user_failed:
-        # Without the user's buffers the rest means nothing, but for what used the memory up.
-        return {name: CHECKS[name](view) if name == "LIFE-2" else Outcome(inconclusive=1) for name in chosen}
+        # Without the user's buffers the rest means nothing, but for what used the memory up or gave it back.
+        return {name: CHECKS[name](view) if name in UNDETERRED else Outcome(inconclusive=1) for name in chosen}
     return {name: CHECKS[name](view) for name in chosen}
 
 
-__all__ = ["CHECKS", "Check", "Outcome", "View", "Violation", "judge"]
+__all__ = ["CHECKS", "FAULTED", "Check", "Outcome", "View", "Violation", "judge"]

@@ -43,7 +43,7 @@ def _history(view: View, step: Planned, sizes: dict[tuple[int, int], int], conne
     return speaks or {"CACHE-1"}
 
 
-def _fault_of(view: View, step: Planned) -> tuple[int, str] | None:
+def fault_of(view: View, step: Planned) -> tuple[int, str] | None:
     """Find what is wrong with a put: (rank, evidence). A rank's own place in its region is nobody's to write."""
     meaning = view.meaning(step)
     for rank, event in enumerate(view.events(step)):
@@ -70,7 +70,7 @@ def _judge(view: View, requirement: str) -> Outcome:
             outcome.inconclusive += 1
             continue
         outcome.evaluated += 1
-        fault = _fault_of(view, step)
+        fault = fault_of(view, step)
         if fault is not None:
             outcome.violations.append(
                 Violation(requirement=requirement, rank=fault[0], step=step.number, operation="put", evidence=fault[1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from allranks.conformance import program as p
-from allranks.conformance.checks.outcome import Outcome, View, Violation, difference
+from allranks.conformance.checks.outcome import ABSENCE, Outcome, View, Violation, difference
 from allranks.conformance.checks.rooms import bound_bytes, rooms
 from allranks.conformance.model import store_windows
 from allranks.conformance.plan import Planned
@@ -13,7 +13,7 @@ def _violation(requirement: str, rank: int, step: Planned, evidence: str) -> Vio
     return Violation(requirement=requirement, rank=rank, step=step.number, operation=step.operation, evidence=evidence)
 
 
-def _reach_fault(step: Planned, reached: list[list[int]]) -> str | None:
+def reach_fault(step: Planned, reached: list[list[int]]) -> str | None:
     """Find what is wrong with where a binding's address leads: each rank's own buffer, from its start, whole."""
     size = min(part.size_bytes for part in step.parts if part is not None)
     for rank, part in enumerate(step.parts):
@@ -44,7 +44,7 @@ def nvls_1(view: View) -> Outcome:
             continue
         outcome.evaluated += 1
         for rank, event in enumerate(events):
-            fault = _reach_fault(step, event.observed["reached"])
+            fault = reach_fault(step, event.observed["reached"])
             if fault is not None:
                 outcome.violations.append(_violation("NVLS-1", rank, step, fault))
                 break
@@ -53,14 +53,15 @@ def nvls_1(view: View) -> Outcome:
             outcome.inconclusive += 1
             continue
         outcome.evaluated += 1
-        fault_at = _store_fault(view, step)
+        fault_at = store_fault(view, step)
         if fault_at is not None:
             outcome.violations.append(_violation("NVLS-1", fault_at[0], step, fault_at[1]))
     outcome.violations += view.changed_later("NVLS-1", p.MulticastStore, p.MulticastReduce)
     return outcome
 
 
-def _store_fault(view: View, step: Planned) -> tuple[int, str] | None:
+def store_fault(view: View, step: Planned) -> tuple[int, str] | None:
+    """Find what is wrong with what a store put where: (rank, evidence)."""
     meaning = view.meaning(step)
     windows = store_windows(min(part.size_bytes for part in step.receive))
     for rank, event in enumerate(view.events(step)):
@@ -86,6 +87,11 @@ def nvls_2(view: View) -> Outcome:
             outcome.violations.append(
                 _violation("NVLS-2", odd, step, f"bound on some ranks only; rank {odd}: {events[odd].error}")
             )
+        waited = [rank for rank, event in enumerate(events) if event.error_type in ABSENCE]
+        if statuses == {"error"} and 0 < len(waited) < len(events) and view.trouble == step.number:
+            odd = next(rank for rank in view.ranks if rank not in waited)
+            evidence = f"rank {odd} refuses alone, ranks {waited} wait until the deadline: {events[odd].error}"
+            outcome.violations.append(_violation("NVLS-2", odd, step, evidence))
         offsets = [event.observed.get("offset_bytes") for event in events]
         if len(set(offsets)) > 1:
             outcome.violations.append(_violation("NVLS-2", 0, step, f"offsets by rank: {offsets}"))

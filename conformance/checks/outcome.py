@@ -8,10 +8,12 @@ from functools import cached_property
 
 import numpy as np
 
+from allranks.conformance import program as p
 from allranks.conformance.model import Meaning, Model, meaning_of, probe_result
 from allranks.conformance.plan import Planned
 from allranks.conformance.program import Program
 from allranks.conformance.trace import Event, Trace
+from allranks.sim import call_name as _name_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,7 @@ class Violation:
 
 
 # Errors that say that others did not come.
-_ABSENCE = ("Timeout", "PeerLost", "Stalled")
+ABSENCE = ("Timeout", "PeerLost", "Stalled")
 
 
 @dataclass(slots=True)
@@ -48,6 +50,16 @@ class Outcome:
     evaluated: int = 0
     inconclusive: int = 0
     violations: list[Violation] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A driver call: in which step, by whom, and what it returned."""
+
+    name: str
+    step: int
+    by_communicator: bool
+    result: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +111,8 @@ class View:
     def collective(self, *kinds: type) -> Iterator[tuple[Planned, list[Event]]]:
         """Give the collective steps of these kinds (all without any) that apply, with their events."""
         for step in self.applied:
-            if isinstance(step.step, kinds) if kinds else step.collective:
+            # RDV-5 judges steps to which ranks bring unequal counts.
+            if (isinstance(step.step, kinds) if kinds else step.collective) and not step.unequal:
                 yield step, self.events(step)
 
     def all_ok(self, events: list[Event]) -> bool:
@@ -117,7 +130,7 @@ class View:
         return any(
             self.trace.events[rank][step.number].status == "error"
             for step in self.plan
-            if step.applies and not step.collective
+            if step.applies and isinstance(step.step, p.Allocate | p.Free)
             for rank in step.ranks
         )
 
@@ -128,9 +141,41 @@ class View:
             statuses = {self.trace.events[rank][step.number].status for rank in step.ranks}
             if statuses & {"stalled", "not_reached"} or ("error" in statuses and len(statuses) > 1):
                 return True
-            if any(self.trace.events[rank][step.number].error_type in _ABSENCE for rank in step.ranks):
+            if any(self.trace.events[rank][step.number].error_type in ABSENCE for rank in step.ranks):
                 return True
         return False
+
+    def only_trouble(self, step: Planned) -> bool:
+        """Whether nothing but this step went wrong."""
+        return self.trouble == step.number and all(
+            event.status not in ("error", "stalled", "not_reached")
+            for events in self.trace.events
+            for number, event in enumerate(events)
+            if number != step.number
+        )
+
+    @staticmethod
+    def describe(event: Event) -> str:
+        """Say how a step ended."""
+        return {"stalled": "waits for ever", "not_reached": "was never reached", "unsupported": "cannot do it"}.get(
+            event.status, event.error
+        )
+
+    @cached_property
+    def calls(self) -> list[list[Call]]:
+        """The driver calls of each rank, in order."""
+        return [
+            [Call(_name_of(call), step, owner == 1, result) for step, call, owner, result in log.tolist()]
+            for log in self.trace.calls
+        ]
+
+    def calls_in(self, rank: int, number: int) -> list[Call]:
+        """The communicator's calls in a step."""
+        return [call for call in self.calls[rank] if call.step == number and call.by_communicator]
+
+    def calls_until(self, rank: int, number: int) -> list[Call]:
+        """The communicator's calls up to the end of a step."""
+        return [call for call in self.calls[rank] if call.step <= number and call.by_communicator]
 
     @cached_property
     def buffers(self) -> dict[int, list[tuple[int, int, int]]]:
@@ -223,7 +268,9 @@ class View:
             return []
         model = Model(self.program)
         for step in self.plan:
-            model.follow(step, well=True, meaning=self.meaning(step) if step.applies and step.collective else None)
+            model.follow(
+                step, well=not step.unequal, meaning=self.meaning(step) if step.applies and step.collective else None
+            )
         changed = []
         for (rank, buffer), ranges in self.trace.contents.items():
             for offset, stored, number in model.contents.get((rank, buffer), ()):

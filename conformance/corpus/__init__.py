@@ -8,10 +8,25 @@ from __future__ import annotations
 
 from typing import Final
 
-from allranks.conformance.corpus import reference_mutants, small_mutants
+from allranks.conformance.corpus import (
+    cache_mutants,
+    group_mutants,
+    reference_mutants,
+    small_mutants,
+    teardown_mutants,
+    variants,
+)
 from allranks.conformance.corpus.specimen import Specimen
 
 MUTANTS: Final[dict[str, Specimen]] = {
-    specimen.name: specimen for specimen in (*reference_mutants.SPECIMENS, *small_mutants.SPECIMENS)
+    specimen.name: specimen
+    for specimens in (
+        reference_mutants.SPECIMENS,
+        small_mutants.SPECIMENS,
+        cache_mutants.SPECIMENS,
+        group_mutants.SPECIMENS,
+        teardown_mutants.SPECIMENS,
+    )
+    for specimen in specimens
 }
-VARIANTS: Final[dict[str, Specimen]] = {}
+VARIANTS: Final[dict[str, Specimen]] = {specimen.name: specimen for specimen in variants.SPECIMENS}

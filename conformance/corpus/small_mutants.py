@@ -8,10 +8,8 @@ from allranks.conformance.backend import RankContext
 from allranks.conformance.backends.plain import (
     Mapped,
     PlainBackend,
-    PlainBinding,
     PlainChannels,
     PlainCommunicator,
-    PlainGroup,
 )
 from allranks.conformance.corpus.specimen import Specimen
 
@@ -39,27 +37,6 @@ class LocalKeyBackend(PlainBackend):
     communicator = LocalKeyCommunicator
 
 
-class _GroupMappedAtZero(PlainGroup):
-    __slots__ = ()
-
-    def address_of(self, binding: PlainBinding) -> int:
-        """Every buffer maps at multicast offset 0."""
-        return self.mapped.address
-
-
-class FirstOffsetCommunicator(PlainCommunicator):
-    """Gives every buffer of a group the address of the object's first byte."""
-
-    group_type = _GroupMappedAtZero
-
-
-class FirstOffsetBackend(PlainBackend):
-    """microsoft/mscclpp#535, first half."""
-
-    name = "plain-first-offset"
-    communicator = FirstOffsetCommunicator
-
-
 class KeptHandleCommunicator(PlainCommunicator):
     """Unmaps a group's object and forgets to release its handle."""
 
@@ -82,13 +59,6 @@ SPECIMENS: Final[tuple[Specimen, ...]] = (
         origins=("microsoft/mscclpp#388", "microsoft/mscclpp#417"),
         requirement="RDV-2",
         make=LocalKeyBackend,
-    ),
-    Specimen(
-        name=FirstOffsetBackend.name,
-        kind="G",
-        origins=("microsoft/mscclpp#535",),
-        requirement="NVLS-1",
-        make=FirstOffsetBackend,
     ),
     Specimen(
         name=KeptHandleBackend.name,

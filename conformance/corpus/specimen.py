@@ -24,6 +24,8 @@ class Specimen:
         What it breaks; empty for a right one.
     make : callable
         Gives a new backend.
+    machine : str
+        Simulated machine that it is meant for.
     """
 
     name: str
@@ -31,3 +33,4 @@ class Specimen:
     origins: tuple[str, ...]
     requirement: str
     make: Callable[[], Backend]
+    machine: str = "h100"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from allranks import sim
 from allranks.conformance import model
 from allranks.conformance import program as p
-from allranks.conformance.backend import Communicator
+from allranks.conformance.backend import Channels, Communicator
 from allranks.conformance.plan import Part, Planned
 from allranks.conformance.program import Program
 from allranks.conformance.trace import Placed
@@ -32,7 +33,7 @@ class Actions:
     meeting: Meeting
     memory: UserMemory
     communicator: Communicator
-    owners: dict[int, tuple[int, int]]  # allocation -> (rank, buffer) of the user, shared by the ranks
+    owners: dict[int, tuple[int, int, int]]  # allocation -> (rank, buffer, offset of its byte 0 there) of the user
     placed: dict[int, Placed] = field(default_factory=dict)
     objects: dict[int, Any] = field(default_factory=dict)  # channels, groups and bindings, by ordinal
 
@@ -68,8 +69,10 @@ class Actions:
         part = self.own(planned)
         placed = self.memory.allocate(part.buffer, planned.step, planned.number)
         self.placed[part.buffer] = placed
-        for allocation, _, _ in placed.pieces:
-            self.owners[allocation] = (self.rank, part.buffer)
+        inside = 0
+        for allocation, offset, size in placed.pieces:
+            self.owners[allocation] = (self.rank, part.buffer, inside - offset)
+            inside += size
         return None
 
     def free(self, planned: Planned) -> Seen:
@@ -92,19 +95,34 @@ class Actions:
 
     def put(self, planned: Planned) -> Seen:
         """Write a piece into each peer's region, signal, wait for the peers' pieces, and look."""
-        channels, size, count = self.objects[planned.target], planned.count, self.program.rank_count
-        scratch = self.memory.scratch
         self.meet(planned.number, "start")
-        peers = [(self.rank + i) % count for i in range(1, count)]
+        try:
+            return self._put(planned, self.objects[planned.target], planned.receive[self.rank])
+        finally:
+            self.meet(planned.number, "end")
+
+    def _put(self, planned: Planned, channels: Channels, region: Part) -> Seen:
+        size, count = planned.count, self.program.rank_count
+        scratch = self.memory.scratch
+        peers = [peer for i in range(1, count) if (peer := (self.rank + i) % count) in planned.ranks]
         for peer in peers:
             self.process.poke(scratch, model.piece_of(self.program, planned.number, self.rank, peer, size))
             channels.put(peer, self.rank * size, scratch, size)
             channels.signal(peer)
         for peer in peers:
             channels.wait(peer)
-        seen = self.process.peek(self.at(planned.receive[self.rank]), size * count)
-        self.meet(planned.number, "end")
-        return {"region": seen}
+        return {"region": self.process.peek(self.at(region), size * count)}
+
+    def subset_put(self, planned: Planned) -> Seen:
+        """Some ranks connect, put, look and close."""
+        part = self.own(planned)
+        with contextlib.ExitStack() as last:
+            meet = self.meeting.exchange
+            last.callback(meet, self.rank, None, f"world: closing of step {planned.number}", None, planned.ranks)
+            channels = self.communicator.connect_among(planned.ranks, self.at(part), part.size_bytes)
+            last.callback(channels.close)
+            last.callback(meet, self.rank, None, f"world: end of step {planned.number}", None, planned.ranks)
+            return self._put(planned, channels, part)
 
     # --- multicast ---
 
@@ -122,8 +140,8 @@ class Actions:
         """
         pieces = []
         for piece in self.process.resolve(address, size):
-            owner = self.owners.get(piece.allocation, (-1, -1)) if piece.device >= 0 else (-2, -1)
-            pieces.append([piece.from_bytes, piece.size_bytes, *owner, piece.offset_bytes])
+            owner = self.owners.get(piece.allocation, (-1, -1, 0)) if piece.device >= 0 else (-2, -1, 0)
+            pieces.append([piece.from_bytes, piece.size_bytes, *owner[:2], owner[2] + piece.offset_bytes])
         return pieces
 
     def bind(self, planned: Planned) -> Seen:
@@ -142,9 +160,14 @@ class Actions:
         binding, number = self.objects[planned.target], planned.number
         windows = model.store_windows(_smallest(planned.receive))
         self.meet(number, "start")
-        if self.rank == planned.step.source % self.program.rank_count:
-            for offset, size in windows:
-                binding.store(offset, model.stored_at(self.program, number, offset, size))
+        try:
+            if self.rank == planned.step.source % self.program.rank_count:
+                for offset, size in windows:
+                    binding.store(offset, model.stored_at(self.program, number, offset, size))
+        except Exception:
+            self.meet(number, "middle")
+            self.meet(number, "end")
+            raise
         self.meet(number, "middle")
         base = self.at(planned.receive[self.rank])
         seen = b"".join(self.process.peek(base + offset, size) for offset, size in windows)
@@ -159,8 +182,10 @@ class Actions:
         self.meet(planned.number, "start")
         self.process.poke(self.at(planned.receive[self.rank]), operand)
         self.meet(planned.number, "middle")
-        result = binding.load_reduce(0, planned.count, step.dtype, step.operation)
-        self.meet(planned.number, "end")
+        try:
+            result = binding.load_reduce(0, planned.count, step.dtype, step.operation)
+        finally:
+            self.meet(planned.number, "end")
         return {"result": bytes(result)}
 
     def unbind(self, planned: Planned) -> Seen:
@@ -193,8 +218,9 @@ class Actions:
 
     def all_reduce(self, planned: Planned) -> Seen:
         """Bring an operand, reduce, look at the result."""
-        step, count = planned.step, planned.count
+        step = planned.step
         assert isinstance(step, p.AllReduce)
+        count = 0 if self.rank in step.empty_on else planned.count
         return self._collective(
             planned,
             lambda send, receive: self.communicator.all_reduce(send, receive, count, step.dtype, step.operation),
@@ -202,8 +228,9 @@ class Actions:
 
     def all_gather(self, planned: Planned) -> Seen:
         """Bring an operand, gather, look at the result."""
-        step, count = planned.step, planned.count
+        step = planned.step
         assert isinstance(step, p.AllGather)
+        count = 0 if self.rank in step.empty_on else planned.count
         return self._collective(
             planned, lambda send, receive: self.communicator.all_gather(send, receive, count, step.dtype)
         )

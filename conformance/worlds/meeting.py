@@ -29,42 +29,48 @@ class Meeting:
 
     def __init__(self, rank_count: int) -> None:
         self.rank_count = rank_count
-        self._rounds: dict[tuple[str, int], _Round] = {}
-        self._next: dict[tuple[str, int], int] = {}
+        self._rounds: dict[tuple[str, tuple[int, ...], int], _Round] = {}
+        self._next: dict[tuple[str, tuple[int, ...], int], int] = {}
+        self._everyone = tuple(range(rank_count))
         self._keys: dict[str, int] = {}
         self._shared: dict[Hashable, Any] = {}
 
-    def exchange(self, rank: int, value: T, what: str, timeout_s: float | None) -> list[T]:
-        """Give every rank's value in the order of ranks.
+    def exchange(
+        self, rank: int, value: T, what: str, timeout_s: float | None, members: tuple[int, ...] | None = None
+    ) -> list[T]:
+        """Give the value of every rank, or of every member, in the order of ranks.
 
         Raises
         ------
         Timeout, Stalled
             If some rank does not come; the error names those.
         """
-        number = self._next.get((what, rank), 0)
-        self._next[what, rank] = number + 1
-        meeting = self._rounds.setdefault((what, number), _Round())
+        members = self._everyone if members is None else members
+        number = self._next.get((what, members, rank), 0)
+        self._next[what, members, rank] = number + 1
+        meeting = self._rounds.setdefault((what, members, number), _Round())
         meeting.values[rank] = value
         key = self._keys.setdefault(what, 1 + len(self._keys))
-        if len(meeting.values) == self.rank_count:
+        if len(meeting.values) == len(members):
             sim.notify(key)
         else:
-            self._await(meeting, key, what, number, rank, timeout_s)
-        result = [meeting.values[peer] for peer in range(self.rank_count)]
+            self._await(meeting, key, f"{what} #{number}", rank, timeout_s, members)
+        result = [meeting.values[peer] for peer in members]
         meeting.taken += 1
-        if meeting.taken == self.rank_count:
-            del self._rounds[what, number]
+        if meeting.taken == len(members):
+            del self._rounds[what, members, number]
         return result
 
-    def _await(self, meeting: _Round, key: int, what: str, number: int, rank: int, timeout_s: float | None) -> None:
+    def _await(
+        self, meeting: _Round, key: int, what: str, rank: int, timeout_s: float | None, members: tuple[int, ...]
+    ) -> None:
         def missing() -> list[int]:
-            return [peer for peer in range(self.rank_count) if peer not in meeting.values]
+            return [peer for peer in members if peer not in meeting.values]
 
         result = sim.wait(
-            lambda: len(meeting.values) == self.rank_count,
+            lambda: len(meeting.values) == len(members),
             call="exchange",
-            object=f"{what} #{number}",
+            object=what,
             waits_for=missing,
             key=key,
             timeout_s=timeout_s,
@@ -73,7 +79,7 @@ class Meeting:
             return
         absent = tuple(missing())
         kind = Timeout if result is sim.WaitResult.TIMEOUT else Stalled
-        raise kind(f"rank {rank}: {what} #{number}: still waiting for ranks {list(absent)}", ranks=absent, rank=rank)
+        raise kind(f"rank {rank}: {what}: still waiting for ranks {list(absent)}", ranks=absent, rank=rank)
 
     def shared(self, key: Hashable, make: Callable[[], T]) -> T:
         """Give the object of that key; the first asker makes it."""

@@ -25,7 +25,7 @@ class UserBuffer:
     address: int
     size_bytes: int
     mapped_bytes: int = 0  # 0: plain
-    handle: int = 0
+    handles: tuple[int, ...] = ()
 
 
 class UserMemory:
@@ -58,7 +58,7 @@ class UserMemory:
             if step.kind == "plain":
                 buffer = UserBuffer(ordinal, self.driver.mem_alloc(step.size_bytes), step.size_bytes)
             else:
-                buffer = self._map(ordinal, step.size_bytes)
+                buffer = self._map(ordinal, step.size_bytes, segmented=step.kind == "segments")
         finally:
             self.process.place("low")
             self.process.wish(0)
@@ -76,19 +76,23 @@ class UserMemory:
             buffer = self.live[-1] = self._map(-1, size_bytes)
         return buffer
 
-    def _map(self, ordinal: int, size_bytes: int) -> UserBuffer:
-        driver = self.driver
-        mapped = -(-size_bytes // self.granularity_bytes) * self.granularity_bytes
-        handle = driver.mem_create(mapped, self.device, True)
+    def _map(self, ordinal: int, size_bytes: int, *, segmented: bool = False) -> UserBuffer:
+        driver, granularity = self.driver, self.granularity_bytes
+        mapped = -(-size_bytes // granularity) * granularity
+        piece = granularity if segmented else mapped
         with contextlib.ExitStack() as undo:
-            undo.callback(driver.mem_release, handle)
+            handles = []
+            for _ in range(0, mapped, piece):
+                handles.append(driver.mem_create(piece, self.device, True))
+                undo.callback(driver.mem_release, handles[-1])
             address = driver.mem_address_reserve(mapped)
             undo.callback(driver.mem_address_free, address, mapped)
-            driver.mem_map(address, mapped, handle)
-            undo.callback(driver.mem_unmap, address, mapped)
+            for index, handle in enumerate(handles):
+                driver.mem_map(address + index * piece, piece, handle)
+                undo.callback(driver.mem_unmap, address + index * piece, piece)
             driver.mem_set_access(address, mapped, [self.device])
             undo.pop_all()
-        return UserBuffer(ordinal, address, size_bytes, mapped, handle)
+        return UserBuffer(ordinal, address, size_bytes, mapped, tuple(handles))
 
     def free(self, ordinal: int) -> None:
         """Free a buffer."""
@@ -99,7 +103,8 @@ class UserMemory:
             self.driver.mem_free(buffer.address)
             return
         self.driver.mem_unmap(buffer.address, buffer.mapped_bytes)
-        self.driver.mem_release(buffer.handle)
+        for handle in buffer.handles:
+            self.driver.mem_release(handle)
         self.driver.mem_address_free(buffer.address, buffer.mapped_bytes)
 
     def free_all(self) -> None:

@@ -23,6 +23,7 @@ T = TypeVar("T")
 
 _LAUNCH_TIMEOUT: Final = 702  # what the simulated driver answers to a rank that a stall has unwound
 _SCRATCH_BYTES: Final = 1 << 16
+USE_NEEDS: Final = {"connect": "channels", "all_reduce": "all_reduce"}  # what is tried after close
 _PROBES: Final = 2  # usable means right bytes every time, broken an error every time
 
 
@@ -37,9 +38,9 @@ class Context:
     timeout_s: float
     meeting: Meeting
 
-    def exchange(self, value: T, what: str) -> list[T]:
-        """Give every rank's value."""
-        return self.meeting.exchange(self.rank, value, what, self.timeout_s)
+    def exchange(self, value: T, what: str, members: tuple[int, ...] | None = None) -> list[T]:
+        """Give the value of every rank, or of every member."""
+        return self.meeting.exchange(self.rank, value, what, self.timeout_s, members)
 
     def barrier(self, what: str) -> None:
         """Wait for every rank."""
@@ -62,12 +63,13 @@ class Session:
     node: sim.Node
     process: sim.Process
     granularity_bytes: int
-    owners: dict[int, tuple[int, int]]  # allocation -> (rank, buffer) of the user, shared by the sessions
+    owners: dict[int, tuple[int, int, int]]  # as of `Actions`, shared by the sessions
     events: list[Event] = field(default_factory=list)
     placed: dict[int, Placed] = field(default_factory=dict)
     usage: list[Usage] = field(default_factory=list)
     contents: dict[int, list[tuple[int, bytes]]] = field(default_factory=dict)
     probes: list[Event] = field(default_factory=list)
+    after_close: list[Event] = field(default_factory=list)
     closing: Event = field(default_factory=Event)
     capabilities: frozenset[str] = frozenset()
     memory: UserMemory | None = None
@@ -139,7 +141,7 @@ class Session:
         context, driver = self.context, self.context.driver
         driver.init()
         driver.set_device(context.device)
-        puts = any(isinstance(step.step, p.Put) for step in self.plan)
+        puts = any(isinstance(step.step, p.Put | p.SubsetPut) for step in self.plan)
         self.memory = UserMemory(
             driver, self.process, context.device, self.granularity_bytes, _SCRATCH_BYTES if puts else 0
         )
@@ -159,14 +161,35 @@ class Session:
     def _close(self) -> None:
         try:
             if self.actions is not None:
-                self.actions.communicator.close()
-                self.actions.objects.clear()
-                self.actions = None
+                actions, self.actions = self.actions, None
+                try:
+                    actions.communicator.close()
+                    self._use_after_close(actions)
+                finally:
+                    actions.objects.clear()
         finally:
             sim.label(CLOSING, "close", owner=USER)
             if self.memory is not None:
                 self.memory.free_all()
             self.context.driver.reset_device(self.context.device)
+
+    def _use_after_close(self, actions: Actions) -> None:
+        """Close once more, and use what is closed, on a buffer that is still there."""
+        held = next(iter(actions.memory.live.values()), None)
+        for name in ("close", *(name for name in ("connect", "all_reduce") if held is not None)):
+            if name != "close" and USE_NEEDS[name] not in self.capabilities:
+                continue
+            event = Event(status="ok", observed={"call": name})
+            try:
+                if name == "close":
+                    actions.communicator.close()
+                elif held is not None and name == "connect":
+                    actions.communicator.connect(held.address, held.size_bytes)
+                elif held is not None:
+                    actions.communicator.all_reduce(held.address, held.address, 1, "uint8", "max")
+            except Exception as error:  # noqa: BLE001 -- as in `_attempt`
+                self._note(event, error)
+            self.after_close.append(event)
 
     def _do(self, planned: Planned, actions: Actions) -> None:
         event = self.events[planned.number]
@@ -208,7 +231,9 @@ class Session:
         operand = model.probe_operand(self.program, self.rank)
 
         def ask() -> dict[str, Any]:
+            sim.label(PROBING, "probe", owner=USER)
             send = actions.memory.fresh(4096).address
+            sim.label(PROBING, "probe", owner=COMMUNICATOR)
             receive = send + 2048
             self.process.poke(send, operand)
             actions.communicator.all_reduce(send, receive, len(operand), model.PROBE_DTYPE, "sum")

@@ -7,13 +7,14 @@ threads are left behind, and the world goes on with new ones.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final
 
 from allranks import sim
-from allranks.conformance.backend import Backend, Fault
+from allranks.conformance.backend import Backend
 from allranks.conformance.model import footprints
 from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Program
@@ -38,14 +39,11 @@ class RunOptions:
     ----------
     schedule : callable (decision, runnable) -> choice, optional
         Asked instead of the Program's own list of deviations.
-    faults : tuple of Fault
-        Driver calls that fail.
     record_writes : bool
         Whether every write to device memory is recorded.
     """
 
     schedule: Schedule | None = None
-    faults: tuple[Fault, ...] = ()
     record_writes: bool = True
 
 
@@ -108,12 +106,23 @@ class ThreadsWorld:
         sessions = self._sessions(program, plan if plan is not None else list(planned(program)), node, options)
         node.writes_record(options.record_writes)
         node.run_begin(program.rank_count, options.schedule or program.schedule)
-        self._threads.start([_job(session) for session in sessions])
         outside = ""
-        if not node.run_wait(self.quiet_timeout_s):
-            outside = self._threads.abandon()
+        collecting = gc.isenabled()
+        gc.disable()  # a collection in the middle makes driver calls at a place that no Program knows of
+        try:
+            self._threads.start([_job(session) for session in sessions])
+            if not node.run_wait(self.quiet_timeout_s):
+                outside = self._threads.abandon()
+        finally:
+            if collecting:
+                gc.enable()
         trace = self._trace(program, node, sessions, options, outside)
         self.verdict_ns = node.verdict_ns
+        if trace.stalled or trace.first_trouble() is not None or program.faults:
+            # What errors hold on to would be collected in the next run, and call that run's driver.
+            for session in sessions:
+                session.actions = session.memory = None
+            gc.collect(0)
         if not outside:
             node.close()
         return trace
@@ -121,13 +130,13 @@ class ThreadsWorld:
     def _sessions(self, program: Program, plan: list[Planned], node: sim.Node, options: RunOptions) -> list[Session]:
         ranges = footprints(program, plan)
         meeting = Meeting(program.rank_count)
-        owners: dict[int, tuple[int, int]] = {}
+        owners: dict[int, tuple[int, int, int]] = {}
         sessions = []
         for rank in range(program.rank_count):
             granularity = self.machine.allocation_granularity_bytes
             shift = program.shift_bytes.of(rank) // granularity * granularity
             process = node.create_process(rank, sim.Placement(base_offset_bytes=shift))
-            for fault in options.faults:
+            for fault in program.faults:
                 if fault.rank == rank:
                     process.fault(fault.call, fault.k, fault.code)
             context = Context(
@@ -171,6 +180,7 @@ class ThreadsWorld:
                 (session.rank, buffer): held for session in sessions for buffer, held in session.contents.items()
             },
             probes=[session.probes for session in sessions] if any(s.probes for s in sessions) else [],
+            after_close=[session.after_close for session in sessions],
             closing=[session.closing for session in sessions],
             moments=tuple(report["moments"]),
             granularity_bytes=self.machine.multicast_granularity_minimum_bytes,

@@ -1,0 +1,129 @@
+"""Right communicators that are unusual: no check may take them for wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from allranks import refimpl, sim
+from allranks.conformance.backend import RankContext
+from allranks.conformance.backends.plain import Members, PlainBackend, PlainCommunicator
+from allranks.conformance.backends.refimpl import ReferenceBackend
+from allranks.conformance.corpus.caching import Agreed, CachingBackend, CachingCommunicator
+from allranks.conformance.corpus.specimen import Specimen
+
+T = TypeVar("T")
+
+
+class NeverHitsPolicy(refimpl.ChannelCachePolicy):
+    """Asks all ranks, as ever, and uses no entry."""
+
+    def decide(self, mine: list[int], exchange: Callable[[list[int]], list[list[int]]]) -> list[int]:
+        """Nobody has anything."""
+        exchange([0] * len(mine))
+        return [0] * len(mine)
+
+
+class NoCacheBackend(ReferenceBackend):
+    """The reference, making channels anew at every step."""
+
+    name = "no-cache"
+
+    def capabilities(self, context: RankContext) -> frozenset[str]:
+        """All but the cache."""
+        return super().capabilities(context) - {"channel_cache"}
+
+    def options(self, context: RankContext) -> refimpl.Options:
+        """Without hits there is nothing to read and write in place."""
+        options = super().options(context)
+        return dataclasses.replace(options, channel_cache=NeverHitsPolicy(), zero_copy=False, cache_capacity=64)
+
+
+class ExplicitWindowsBackend(PlainBackend):
+    """Offers what the user registers, and no collectives on any other memory."""
+
+    name = "explicit-windows"
+
+    def capabilities(self, context: RankContext) -> frozenset[str]:
+        """Windows: channels, and multicast groups."""
+        return super().capabilities(context) - {"all_reduce", "all_gather"}
+
+
+class RootDecidesCommunicator(CachingCommunicator):
+    """Has the last rank decide for all, and tell them."""
+
+    def agree(self, mine: int) -> Agreed:
+        """Two messages instead of one."""
+        said = self.context.exchange(self.told(mine), "ask")
+        root = self.context.rank_count - 1
+        decided = self.decide(said) if self.context.rank == root else Agreed(-1, frozenset(), frozenset())
+        return self.context.exchange(decided, "tell")[root]
+
+
+class RootDecidesBackend(CachingBackend):
+    """Another agreement protocol."""
+
+    name = "root-decides"
+    communicator = RootDecidesCommunicator
+
+
+class EagerEvictionCommunicator(CachingCommunicator):
+    """Evicts what nobody uses as soon as something else is connected."""
+
+    capacity = 0
+
+
+class EagerEvictionBackend(CachingBackend):
+    """A cache that keeps nothing but what is in use."""
+
+    name = "eager-eviction"
+    communicator = EagerEvictionCommunicator
+
+
+class RecommendedCommunicator(PlainCommunicator):
+    """Makes multicast objects of the recommended granularity, whatever that is."""
+
+    def object_bytes(self, capacity_bytes: int) -> int:
+        """Round up to what the driver recommends."""
+        driver, count = self.context.driver, self.context.rank_count
+        granularity = driver.multicast_granularity(capacity_bytes, count, recommended=True)
+        return -(-capacity_bytes // granularity) * granularity
+
+
+class RecommendedBackend(PlainBackend):
+    """Groups are much larger than was asked for where 512 MiB are recommended."""
+
+    name = "recommended-granularity"
+    communicator = RecommendedCommunicator
+
+
+class SlowRankCommunicator(PlainCommunicator):
+    """The last rank sleeps before everything that all do together, for less than the deadline."""
+
+    def together(self, what: str, action: Callable[[], T], members: Members = None) -> list[T]:
+        """Come late."""
+        context = self.context
+        if context.rank == context.rank_count - 1:
+            sim.wait(lambda: False, call="sleep", object="clock", timeout_s=context.timeout_s / 3)
+        return super().together(what, action, members)
+
+
+class SlowRankBackend(PlainBackend):
+    """A rank that is late, and harmless."""
+
+    name = "slow-rank"
+    communicator = SlowRankCommunicator
+
+
+SPECIMENS: Final[tuple[Specimen, ...]] = tuple(
+    Specimen(name=made.name, kind="", origins=(), requirement="", make=made, machine=machine)
+    for made, machine in (
+        (NoCacheBackend, "h100"),
+        (ExplicitWindowsBackend, "h100"),
+        (RootDecidesBackend, "h100"),
+        (EagerEvictionBackend, "h100"),
+        (RecommendedBackend, "h100-512m"),
+        (SlowRankBackend, "h100"),
+    )
+)
