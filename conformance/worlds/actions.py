@@ -19,6 +19,8 @@ from allranks.conformance.worlds.memory import UserMemory
 # The user's own driver calls, and the communicator's, are told apart by this in call logs and ledgers.
 USER, COMMUNICATOR = 0, 1
 
+_MAKES = (p.Connect, p.OpenGroup, p.Bind)
+
 Seen = dict[str, Any] | None
 
 
@@ -43,8 +45,7 @@ class Actions:
 
     def needs(self, planned: Planned) -> int:
         """Give the object that has to be there for the step; -1: none."""
-        made_here = isinstance(planned.step, p.Connect | p.OpenGroup | p.Bind)
-        return planned.group if made_here else planned.target
+        return planned.group if isinstance(planned.step, _MAKES) else planned.target
 
     def meet(self, number: int, why: str) -> None:
         """Wait for all ranks, without a deadline: the world's own barrier, not the communicator's."""
@@ -96,9 +97,9 @@ class Actions:
         scratch = self.memory.scratch
         self.meet(planned.number, "start")
         peers = [(self.rank + i) % count for i in range(1, count)]
+        self.process.poke(scratch, model.pieces_of(self.program, planned.number, self.rank, size))
         for peer in peers:
-            self.process.poke(scratch, model.piece_of(self.program, planned.number, self.rank, peer, size))
-            channels.put(peer, self.rank * size, scratch, size)
+            channels.put(peer, self.rank * size, scratch + peer * size, size)
             channels.signal(peer)
         for peer in peers:
             channels.wait(peer)

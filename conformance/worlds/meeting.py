@@ -17,6 +17,7 @@ class _Round:
     """One exchange: who has come with what, and how many have taken it."""
 
     values: dict[int, Any] = field(default_factory=dict)
+    result: list[Any] = field(default_factory=list)  # in the order of ranks, once all have come
     taken: int = 0
 
 
@@ -51,11 +52,12 @@ class Meeting:
             sim.notify(key)
         else:
             self._await(meeting, key, what, number, rank, timeout_s)
-        result = [meeting.values[peer] for peer in range(self.rank_count)]
+        if not meeting.result:
+            meeting.result = [meeting.values[peer] for peer in range(self.rank_count)]
         meeting.taken += 1
         if meeting.taken == self.rank_count:
             del self._rounds[what, number]
-        return result
+        return meeting.result.copy()
 
     def _await(self, meeting: _Round, key: int, what: str, number: int, rank: int, timeout_s: float | None) -> None:
         def missing() -> list[int]:

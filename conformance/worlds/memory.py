@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 
 from allranks import sim
@@ -80,14 +79,19 @@ class UserMemory:
         driver = self.driver
         mapped = -(-size_bytes // self.granularity_bytes) * self.granularity_bytes
         handle = driver.mem_create(mapped, self.device, True)
-        with contextlib.ExitStack() as undo:
-            undo.callback(driver.mem_release, handle)
+        address, is_mapped = 0, False
+        try:
             address = driver.mem_address_reserve(mapped)
-            undo.callback(driver.mem_address_free, address, mapped)
             driver.mem_map(address, mapped, handle)
-            undo.callback(driver.mem_unmap, address, mapped)
+            is_mapped = True
             driver.mem_set_access(address, mapped, [self.device])
-            undo.pop_all()
+        except BaseException:
+            if is_mapped:
+                driver.mem_unmap(address, mapped)
+            if address:
+                driver.mem_address_free(address, mapped)
+            driver.mem_release(handle)
+            raise
         return UserBuffer(ordinal, address, size_bytes, mapped, handle)
 
     def free(self, ordinal: int) -> None:

@@ -7,7 +7,9 @@ threads are left behind, and the world goes on with new ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import gc
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final
@@ -108,10 +110,11 @@ class ThreadsWorld:
         sessions = self._sessions(program, plan if plan is not None else list(planned(program)), node, options)
         node.writes_record(options.record_writes)
         node.run_begin(program.rank_count, options.schedule or program.schedule)
-        self._threads.start([_job(session) for session in sessions])
         outside = ""
-        if not node.run_wait(self.quiet_timeout_s):
-            outside = self._threads.abandon()
+        with _no_collection():
+            self._threads.start([_job(session) for session in sessions])
+            if not node.run_wait(self.quiet_timeout_s):
+                outside = self._threads.abandon()
         trace = self._trace(program, node, sessions, options, outside)
         self.verdict_ns = node.verdict_ns
         if not outside:
@@ -186,6 +189,18 @@ class ThreadsWorld:
         trace.incidents = tuple(node.incidents())
         trace.deviations = tuple(node.deviations())
         return trace
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep Python from collecting cycles by itself: when it would depends on everything that ran before."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _job(session: Session) -> Callable[[], None]:
