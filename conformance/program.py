@@ -94,7 +94,15 @@ class Free(LocalStep):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drop(LocalStep):
-    """Let go of the last reference to a collective object, without closing it first."""
+    """Let go of the last reference to a collective object, without closing it first.
+
+    Parameters
+    ----------
+    index : int
+        Which, among those that some of the ranks refer to still (an object stays with the ranks that did not let go of
+        it, a binding also after its group was closed), oldest first, modulo their number. So ranks can let go in
+        different orders.
+    """
 
     what: Dropped
     index: int = 0

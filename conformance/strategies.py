@@ -19,13 +19,19 @@ from allranks.conformance.program import Operand, Region, Step
 
 MIB: Final = 1 << 20
 
-# Around the granularity, odd ones, and small ones.
-SIZES: Final = (4096, 100_003, 2 * MIB, 2 * MIB - 4, 2 * MIB + 4, 3_000_001, 4 * MIB, 64, 5 * MIB + 12)
-OFFSETS: Final = (0, 64, 256, 4096, 1000, 2 * MIB - 64, 12)
+# Around the granularity and page sizes, odd ones, and small ones.
+SIZES: Final = (
+    *(4096, 100_003, 2 * MIB, 2 * MIB - 4, 2 * MIB + 4, 3_000_001, 4 * MIB, 64, 5 * MIB + 12),
+    *(65_536, 65_532, 4096 + 4, 4 * MIB - 1, 6 * MIB, 1),
+)
+OFFSETS: Final = (0, 0, 64, 256, 4096, 1000, 2 * MIB - 64, 12, 65_536 - 4, 2 * MIB)
+# Of a region; 0 is all that follows the offset. With the offsets they overlap, touch, and lie apart.
+EXTENTS: Final = (0, 0, 0, 4096, 320, 100_000, 2 * MIB)
 COUNTS: Final = (1, 0, 7, 64, 33, 1000, 257, 4096)
 CAPACITIES: Final = (16 * MIB, 4 * MIB, 8 * MIB, 32 * MIB)
 SHIFTS: Final = (0, 1 << 30, 1 << 33, 3 << 31)
 PLACEMENTS: Final = ("low", "reuse", "high", "equal", "never_reuse")
+DROPPED: Final[tuple[p.Dropped, ...]] = ("channels", "binding", "group")
 REDUCIBLE: Final = (("float32", "sum"), ("int32", "sum"), ("bfloat16", "sum"), ("int32", "max"), ("uint64", "sum"))
 
 
@@ -57,7 +63,21 @@ class _Drawer:
         return (self.rank(),) if self.index(2, "alone") else None
 
     def region(self) -> Region:
-        return Region(buffer=self.index(4, "buffer"), offset_bytes=self.pick(OFFSETS, "offset"))
+        return Region(
+            buffer=self.index(4, "buffer"),
+            offset_bytes=self.pick(OFFSETS, "offset"),
+            size_bytes=self.pick(EXTENTS, "extent"),
+        )
+
+    def schedule(self) -> tuple[tuple[int, int], ...]:
+        """In one of four Programs up to three places where another task goes first; early ones come more often."""
+        if self.index(4, "scheduled") != 3:
+            return ()
+        places = {
+            self.index(50, "place") * self.pick((1, 1, 3, 11), "stride"): 1 + self.index(3, "choice")
+            for _ in range(1 + self.index(3, "deviations"))
+        }
+        return tuple(sorted(places.items()))
 
     # --- one method a kind of step ---
 
@@ -79,11 +99,64 @@ class _Drawer:
             ),
         )
 
+    def churn(self) -> Step:
+        """One rank's allocator alone gets busy: its buffers are renewed one after the other, in other places."""
+        who, size = (self.rank(),), self.pick(SIZES, "size")
+        renewed = (
+            p.Allocate(ranks=who, size_bytes=size, placement=self.pick(PLACEMENTS, "placement")),
+            p.Free(ranks=who, buffer=self.index(2, "buffer")),
+        )
+        return p.Repeat(times=2 + self.index(3, "times"), steps=renewed)
+
+    def grow(self) -> Step:
+        """One rank's pool alone grows: buffers that the others know nothing of."""
+        extra = p.Allocate(
+            ranks=(self.rank(),), size_bytes=self.pick(SIZES, "size"), placement=self.pick(PLACEMENTS[:3], "placement")
+        )
+        return p.Repeat(times=1 + self.index(3, "times"), steps=(extra,))
+
+    def trade(self) -> Step:
+        """On one rank two buffers trade their addresses."""
+        who, size = (self.rank(),), self.pick(SIZES, "size")
+        again = p.Allocate(ranks=who, size_bytes=size, placement=self.pick(("reuse", "low"), "placement"))
+        return p.Repeat(times=1, steps=(p.Free(ranks=who), p.Free(ranks=who), again, again))
+
+    def reconnect(self) -> Step:
+        """The same region, before and after something that changed for one rank or for all."""
+        connect = self.connect()
+        change = self.pick((self.move, self.churn, self.trade, self.grow), "change")()
+        return p.Repeat(times=1, steps=(connect, change, connect))
+
+    def rebind(self) -> Step:
+        """A binding comes out, a buffer of one rank or of all is renewed, and something is bound again."""
+        return p.Repeat(times=1, steps=(self.unbind(), self.move(), self.bind()))
+
+    def reopen(self) -> Step:
+        """A group is closed and another one opened in its place."""
+        return p.Repeat(times=1, steps=(self.close_group(), self.open_group(), self.bind(), self.multicast_store()))
+
+    def drops(self) -> Step:
+        """All ranks let go of two objects, one of them in the other order."""
+        odd = self.rank()
+        others = tuple(rank for rank in range(self.rank_count) if rank != odd)
+        first = p.Drop(ranks=others, what=self.pick(DROPPED, "what"), index=self.index(2, "index"))
+        second = p.Drop(ranks=others, what=self.pick(DROPPED, "what"), index=self.index(2, "index"))
+        ranks = (odd,)
+        return p.Repeat(
+            times=1,
+            steps=(
+                first,
+                p.Drop(ranks=ranks, what=second.what, index=second.index),
+                p.Drop(ranks=ranks, what=first.what, index=first.index),
+                second,
+            ),
+        )
+
     def free(self) -> Step:
         return p.Free(ranks=self.who(), buffer=self.index(4, "buffer"))
 
     def connect(self) -> Step:
-        default = Region(buffer=self.index(3, "buffer"), offset_bytes=self.pick(OFFSETS[:4], "offset"))
+        default = Region(buffer=self.index(3, "buffer"), offset_bytes=self.pick(OFFSETS[:5], "offset"))
         return p.Connect(region=self.diverging(default, self.region))
 
     def put(self) -> Step:
@@ -115,7 +188,7 @@ class _Drawer:
 
     def drop(self) -> Step:
         return p.Drop(
-            ranks=self.who(), what=self.pick(("channels", "binding", "group"), "what"), index=self.index(3, "index")
+            ranks=self.who(), what=self.pick(DROPPED, "what"), index=self.index(3, "index")
         )
 
     def all_reduce(self) -> Step:
@@ -165,11 +238,23 @@ class _Drawer:
 
 # What each family is made of; a kind that is listed twice comes twice as often.
 TABLES: Final[dict[str, tuple[str, ...]]] = {
-    "RDV": ("connect", "connect", "move", "allocate", "put", "all_reduce", "all_gather", "free"),
-    "CACHE": ("put", "connect", "connect", "move", "put", "allocate", "free", "connect_loop"),
-    "NVLS": ("bind", "bind", "open_group", "multicast_store", "multicast_reduce", "unbind", "allocate", "close_group"),
-    "LIFE": ("loop", "drop", "bind", "connect", "open_group", "free", "allocate", "connect_loop"),
-    "COLL": ("all_reduce", "all_gather", "all_reduce", "all_gather", "move", "connect"),
+    "RDV": (
+        *("connect", "connect", "move", "allocate", "put", "all_reduce", "all_gather", "free"),
+        *("reconnect", "churn", "grow", "connect"),
+    ),
+    "CACHE": (
+        *("put", "connect", "connect", "move", "put", "allocate", "free", "connect_loop"),
+        *("reconnect", "put", "trade", "churn"),
+    ),
+    "NVLS": (
+        *("bind", "bind", "open_group", "multicast_store", "multicast_reduce", "unbind", "allocate", "close_group"),
+        *("rebind", "multicast_store", "reopen", "move"),
+    ),
+    "LIFE": (
+        *("loop", "drop", "bind", "connect", "open_group", "free", "allocate", "connect_loop"),
+        *("drops", "connect", "grow", "bind"),
+    ),
+    "COLL": ("all_reduce", "all_gather", "all_reduce", "all_gather", "move", "connect", "all_reduce", "churn"),
 }
 
 # What a Program of the family starts with, so that its steps have something to refer to.
@@ -214,6 +299,7 @@ def programs(
             steps=(*_STARTS[family], *steps),
             seed=drawer.index(100, "seed"),
             shift_bytes=shift,
+            schedule=drawer.schedule(),
         )
 
     return drawn()
