@@ -70,8 +70,8 @@ class _Drawer:
         )
 
     def schedule(self) -> tuple[tuple[int, int], ...]:
-        """In one of four Programs up to three places where another task goes first; early ones come more often."""
-        if self.index(4, "scheduled") != 3:
+        """In one of three Programs up to three places where another task goes first; early ones come more often."""
+        if self.index(3, "scheduled") != 2:
             return ()
         places = {
             self.index(50, "place") * self.pick((1, 1, 3, 11), "stride"): 1 + self.index(3, "choice")
@@ -187,9 +187,7 @@ class _Drawer:
         return p.CloseGroup(group=self.index(2, "group"))
 
     def drop(self) -> Step:
-        return p.Drop(
-            ranks=self.who(), what=self.pick(DROPPED, "what"), index=self.index(3, "index")
-        )
+        return p.Drop(ranks=self.who(), what=self.pick(DROPPED, "what"), index=self.index(3, "index"))
 
     def all_reduce(self) -> Step:
         return p.AllReduce(
