@@ -70,6 +70,7 @@ class ThreadsWorld:
         self.quiet_timeout_s = quiet_timeout_s
         self.driver = Driver.load(sim.library_path())
         self.verdict_ns = 0
+        self.runs = 0
         self._threads = RankThreads()
 
     def __enter__(self) -> ThreadsWorld:
@@ -106,6 +107,7 @@ class ThreadsWorld:
             raise UsageError(
                 f"ranks={program.rank_count}: machine {self.machine.name} has {self.machine.device_count} devices"
             )
+        self.runs += 1
         node = sim.Node(self.machine)
         sessions = self._sessions(program, plan if plan is not None else list(planned(program)), node, options)
         node.writes_record(options.record_writes)
