@@ -8,7 +8,7 @@ alone frees, moves, or addresses differently.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from hypothesis import strategies as st
@@ -32,6 +32,10 @@ CAPACITIES: Final = (16 * MIB, 4 * MIB, 8 * MIB, 32 * MIB)
 SHIFTS: Final = (0, 1 << 30, 1 << 33, 3 << 31)
 PLACEMENTS: Final = ("low", "reuse", "high", "equal", "never_reuse")
 DROPPED: Final[tuple[p.Dropped, ...]] = ("channels", "binding", "group")
+DROP_ORDERS: Final[tuple[tuple[p.Dropped, p.Dropped], ...]] = (
+    *(("channels", "channels"), ("group", "binding"), ("binding", "group")),
+)
+KINDS: Final[tuple[p.MemoryKind, ...]] = ("plain", "vmm")
 REDUCIBLE: Final = (("float32", "sum"), ("int32", "sum"), ("bfloat16", "sum"), ("int32", "max"), ("uint64", "sum"))
 
 
@@ -81,10 +85,14 @@ class _Drawer:
 
     # --- one method a kind of step ---
 
-    def allocate(self) -> Step:
+    def allocate(self) -> p.Allocate:
         return p.Allocate(
             ranks=self.who(), size_bytes=self.pick(SIZES, "size"), placement=self.pick(PLACEMENTS, "placement")
         )
+
+    def allocate_either(self) -> Step:
+        """Memory of either kind; nobody but collectives asks where it comes from."""
+        return replace(self.allocate(), kind=self.pick(KINDS, "memory"))
 
     def move(self) -> Step:
         """One rank, or all, give a buffer back and get one of the same or another size at the same or another place."""
@@ -136,19 +144,18 @@ class _Drawer:
         return p.Repeat(times=1, steps=(self.close_group(), self.open_group(), self.bind(), self.multicast_store()))
 
     def drops(self) -> Step:
-        """All ranks let go of two objects, one of them in the other order."""
-        odd = self.rank()
+        """Two objects are made, and one rank lets go of them in the other order than the rest."""
+        odd, first, second = self.rank(), *self.pick(DROP_ORDERS, "order")
         others = tuple(rank for rank in range(self.rank_count) if rank != odd)
-        first = p.Drop(ranks=others, what=self.pick(DROPPED, "what"), index=self.index(2, "index"))
-        second = p.Drop(ranks=others, what=self.pick(DROPPED, "what"), index=self.index(2, "index"))
-        ranks = (odd,)
+        made = (self.connect(), self.connect()) if first == second else (self.open_group(), self.bind())
         return p.Repeat(
             times=1,
             steps=(
-                first,
-                p.Drop(ranks=ranks, what=second.what, index=second.index),
-                p.Drop(ranks=ranks, what=first.what, index=first.index),
-                second,
+                *made,
+                p.Drop(ranks=others, what=first),
+                p.Drop(ranks=(odd,), what=second, index=int(first == second)),  # of two alike it begins with the newer
+                p.Drop(ranks=(odd,), what=first),
+                p.Drop(ranks=others, what=second),
             ),
         )
 
@@ -252,7 +259,8 @@ TABLES: Final[dict[str, tuple[str, ...]]] = {
         *("loop", "drop", "bind", "connect", "open_group", "free", "allocate", "connect_loop"),
         *("drops", "connect", "grow", "bind"),
     ),
-    "COLL": ("all_reduce", "all_gather", "all_reduce", "all_gather", "move", "connect", "all_reduce", "churn"),
+    # No connect here: peers need not reach memory of the plain kind.
+    "COLL": ("all_reduce", "all_gather", "all_reduce", "all_gather", "move", "allocate_either", "all_reduce", "churn"),
 }
 
 # What a Program of the family starts with, so that its steps have something to refer to.
