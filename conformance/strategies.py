@@ -24,13 +24,24 @@ SIZES: Final = (
     *(4096, 100_003, 2 * MIB, 2 * MIB - 4, 2 * MIB + 4, 3_000_001, 4 * MIB, 64, 5 * MIB + 12),
     *(65_536, 65_532, 4096 + 4, 4 * MIB - 1, 6 * MIB, 1),
 )
-OFFSETS: Final = (0, 0, 64, 256, 4096, 1000, 2 * MIB - 64, 12, 65_536 - 4, 2 * MIB)
-# Of a region; 0 is all that follows the offset. With the offsets they overlap, touch, and lie apart.
-EXTENTS: Final = (0, 0, 0, 4096, 320, 100_000, 2 * MIB)
+# (offset, extent) of regions; extent 0 is all that follows. They overlap, touch, and lie apart.
+WINDOWS: Final = (
+    *((0, 0), (64, 0), (0, 0), (4096, 0), (256, 0), (1000, 0), (2 * MIB - 64, 0), (12, 0), (65_536 - 4, 0)),
+    *((0, 4096), (0, 320), (2 * MIB, 0), (64, 4096), (0, 100_000), (4096, 4096), (256, 320), (12, 2 * MIB)),
+)
 COUNTS: Final = (1, 0, 7, 64, 33, 1000, 257, 4096)
 CAPACITIES: Final = (16 * MIB, 4 * MIB, 8 * MIB, 32 * MIB)
 SHIFTS: Final = (0, 1 << 30, 1 << 33, 3 << 31)
-PLACEMENTS: Final = ("low", "reuse", "high", "equal", "never_reuse")
+PLACEMENTS: Final[tuple[p.Placement, ...]] = ("low", "reuse", "high", "equal", "never_reuse")
+# What a draw is an index into has at most as many entries, so that Hypothesis draws nothing but what is asked for.
+LONGEST: Final = 100
+BLOCKS: Final = tuple({"size_bytes": size, "placement": at} for at in PLACEMENTS for size in SIZES)
+REGIONS: Final = tuple(
+    Region(buffer=buffer, offset_bytes=offset, size_bytes=extent)
+    for offset, extent in WINDOWS
+    for buffer in (0, 1, 2, 3)
+)
+TYPES: Final = tuple((dtype, operation) for operation in p.OPERATIONS for dtype in p.DTYPES)
 DROPPED: Final[tuple[p.Dropped, ...]] = ("channels", "binding", "group")
 DROP_ORDERS: Final[tuple[tuple[p.Dropped, p.Dropped], ...]] = (
     *(("channels", "channels"), ("group", "binding"), ("binding", "group")),
@@ -57,21 +68,28 @@ class _Drawer:
     def rank(self) -> int:
         return self.index(self.rank_count, "rank")
 
+    def kind_and_rank(self, kinds: int, label: str) -> tuple[int, int]:
+        """One of a few kinds, and a rank: one draw, where the table is not too long for one."""
+        if kinds * self.rank_count <= LONGEST:
+            return divmod(self.index(kinds * self.rank_count, label), self.rank_count)
+        return self.index(kinds, label), self.rank()
+
     def diverging(self, default: Any, other: Callable[[], Any]) -> Operand[Any]:
         """A default; in two of three cases one rank, or two, bring something else."""
-        exceptions = {self.rank(): other() for _ in range(self.index(3, "exceptions"))}
+        count, rank = self.kind_and_rank(3, "exceptions")
+        exceptions = {rank: other()} if count else {}
+        if count == 2:
+            exceptions[self.rank()] = other()
         return Operand(default, exceptions)
 
     def who(self) -> tuple[int, ...] | None:
         """Everyone, or one rank alone; as often the one as the other."""
-        return (self.rank(),) if self.index(2, "alone") else None
+        alone, rank = self.kind_and_rank(2, "alone")
+        return (rank,) if alone else None
 
     def region(self) -> Region:
-        return Region(
-            buffer=self.index(4, "buffer"),
-            offset_bytes=self.pick(OFFSETS, "offset"),
-            size_bytes=self.pick(EXTENTS, "extent"),
-        )
+        found: Region = self.pick(REGIONS, "region")
+        return found
 
     def schedule(self) -> tuple[tuple[int, int], ...]:
         """In one of three Programs up to three places where another task goes first; early ones come more often."""
@@ -86,9 +104,7 @@ class _Drawer:
     # --- one method a kind of step ---
 
     def allocate(self) -> p.Allocate:
-        return p.Allocate(
-            ranks=self.who(), size_bytes=self.pick(SIZES, "size"), placement=self.pick(PLACEMENTS, "placement")
-        )
+        return p.Allocate(ranks=self.who(), **self.pick(BLOCKS, "block"))
 
     def allocate_either(self) -> Step:
         """Memory of either kind; nobody but collectives asks where it comes from."""
@@ -101,26 +117,22 @@ class _Drawer:
             times=1,
             steps=(
                 p.Free(ranks=who, buffer=self.index(3, "buffer")),
-                p.Allocate(
-                    ranks=who, size_bytes=self.pick(SIZES, "size"), placement=self.pick(PLACEMENTS[:3], "placement")
-                ),
+                p.Allocate(ranks=who, **self.pick(BLOCKS, "block")),
             ),
         )
 
     def churn(self) -> Step:
         """One rank's allocator alone gets busy: its buffers are renewed one after the other, in other places."""
-        who, size = (self.rank(),), self.pick(SIZES, "size")
+        who = (self.rank(),)
         renewed = (
-            p.Allocate(ranks=who, size_bytes=size, placement=self.pick(PLACEMENTS, "placement")),
+            p.Allocate(ranks=who, **self.pick(BLOCKS, "block")),
             p.Free(ranks=who, buffer=self.index(2, "buffer")),
         )
         return p.Repeat(times=2 + self.index(3, "times"), steps=renewed)
 
     def grow(self) -> Step:
         """One rank's pool alone grows: buffers that the others know nothing of."""
-        extra = p.Allocate(
-            ranks=(self.rank(),), size_bytes=self.pick(SIZES, "size"), placement=self.pick(PLACEMENTS[:3], "placement")
-        )
+        extra = p.Allocate(ranks=(self.rank(),), **self.pick(BLOCKS, "block"))
         return p.Repeat(times=1 + self.index(3, "times"), steps=(extra,))
 
     def trade(self) -> Step:
@@ -163,8 +175,7 @@ class _Drawer:
         return p.Free(ranks=self.who(), buffer=self.index(4, "buffer"))
 
     def connect(self) -> Step:
-        default = Region(buffer=self.index(3, "buffer"), offset_bytes=self.pick(OFFSETS[:5], "offset"))
-        return p.Connect(region=self.diverging(default, self.region))
+        return p.Connect(region=self.diverging(self.region(), self.region))
 
     def put(self) -> Step:
         return p.Put(channels=self.index(3, "channels"), piece_bytes=self.pick((64, 1, 13, 256), "piece"))
@@ -197,12 +208,13 @@ class _Drawer:
         return p.Drop(ranks=self.who(), what=self.pick(DROPPED, "what"), index=self.index(3, "index"))
 
     def all_reduce(self) -> Step:
+        dtype, operation = self.pick(TYPES, "type")
         return p.AllReduce(
             send=self.diverging(self.region(), self.region),
             receive=self.diverging(self.region(), self.region),
             count=self.pick(COUNTS, "count"),
-            dtype=self.pick(p.DTYPES, "dtype"),
-            operation=self.pick(p.OPERATIONS, "operation"),
+            dtype=dtype,
+            operation=operation,
         )
 
     def all_gather(self) -> Step:
@@ -222,7 +234,7 @@ class _Drawer:
             (p.Drop(what="binding"), p.CloseGroup(), p.Free()),
         )
         body = (
-            p.Allocate(size_bytes=self.pick(SIZES, "size"), placement=self.pick(PLACEMENTS, "placement")),
+            p.Allocate(**self.pick(BLOCKS, "block")),
             p.OpenGroup(capacity_bytes=self.pick(CAPACITIES[2:], "capacity")),
             p.Bind(buffer=Operand(0)),
             *self.pick(orders, "order"),
@@ -232,7 +244,7 @@ class _Drawer:
     def connect_loop(self) -> Step:
         """A buffer that comes and goes, connected each time, at the same place or not."""
         body = (
-            p.Allocate(size_bytes=self.pick(SIZES, "size"), placement=self.pick(PLACEMENTS, "placement")),
+            p.Allocate(**self.pick(BLOCKS, "block")),
             p.Connect(region=Operand(Region(buffer=0))),
             p.Put(),
             p.Drop(what="channels"),
@@ -278,7 +290,7 @@ _STARTS: Final[dict[str, tuple[Step, ...]]] = {
 
 
 def programs(
-    family: str, *, max_ranks: int, min_ranks: int = 1, min_steps: int = 3, max_steps: int = 14
+    family: str, *, max_ranks: int, min_ranks: int = 1, min_steps: int = 3, max_steps: int = 11
 ) -> SearchStrategy[p.Program]:
     """Programs of a family.
 
