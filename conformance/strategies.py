@@ -157,7 +157,8 @@ class _Drawer:
 
     def drops(self) -> Step:
         """Two objects are made, and one rank lets go of them in the other order than the rest."""
-        odd, first, second = self.rank(), *self.pick(DROP_ORDERS, "order")
+        odd = self.rank()
+        first, second = self.pick(DROP_ORDERS, "order")
         others = tuple(rank for rank in range(self.rank_count) if rank != odd)
         made = (self.connect(), self.connect()) if first == second else (self.open_group(), self.bind())
         return p.Repeat(
