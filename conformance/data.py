@@ -9,6 +9,7 @@ number of values (at least 7, at 72 ranks in bfloat16).
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Final
 
 import numpy as np
@@ -32,6 +33,9 @@ _EXACT: Final = {"float16": 2**11, "bfloat16": 2**8, "float32": 2**24, "float64"
 
 Bits = npt.NDArray[Any]
 
+_WORD: Final = 0xFFFF_FFFF_FFFF_FFFF
+_REMEMBERED_BYTES: Final = 1 << 15  # larger ones are made again each time
+
 
 def _mix(value: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """The finaliser of SplitMix64 (Steele, Lea, Flood 2014)."""
@@ -40,17 +44,30 @@ def _mix(value: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     return value ^ (value >> np.uint64(31))
 
 
+def _mix_one(value: int) -> int:
+    """The same for one word; an array of one costs ten times as much."""
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _WORD
+    return value ^ (value >> 31)
+
+
 def random_words(seed: int, rank: int, step: int, count: int) -> npt.NDArray[np.uint64]:
     """Give `count` words that depend on all arguments and the position."""
-    key = (seed * 1_000_003 + rank * 8191 + step * 131_071 + 1) & 0xFFFF_FFFF_FFFF_FFFF
-    start = _mix(np.array([key], dtype=np.uint64))[0]
-    with np.errstate(over="ignore"):
-        return _mix(start + np.arange(count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+    start = _mix_one((seed * 1_000_003 + rank * 8191 + step * 131_071 + 1) & _WORD)
+    return _mix(np.arange(count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(start))
 
 
 def random_bytes(seed: int, rank: int, step: int, size: int) -> bytes:
     """Give `size` bytes that depend on all arguments and the position."""
+    return (_remembered_bytes if size <= _REMEMBERED_BYTES else _fresh_bytes)(seed, rank, step, size)
+
+
+def _fresh_bytes(seed: int, rank: int, step: int, size: int) -> bytes:
     return random_words(seed, rank, step, (size + 7) // 8).tobytes()[:size]
+
+
+# A rank brings its data, and a check wants the same again.
+_remembered_bytes = functools.lru_cache(maxsize=1024)(_fresh_bytes)
 
 
 def _to_bits(values: npt.NDArray[Any], dtype: str) -> Bits:
@@ -79,7 +96,26 @@ def operand(*, seed: int, rank: int, step: int, count: int, dtype: str, operatio
         What they will be reduced as and by.
     rank_count : int
         Over how many ranks.
+
+    Returns
+    -------
+    array
+        Read only: it may be the one that another caller has.
     """
+    make = _remembered_operand if count * ITEM_BYTES[dtype] <= _REMEMBERED_BYTES else _fresh_operand
+    return make(seed, rank, step, count, dtype, operation, rank_count)
+
+
+def _fresh_operand(seed: int, rank: int, step: int, count: int, dtype: str, operation: str, rank_count: int) -> Bits:
+    bits = _operand_bits(seed, rank, step, count, dtype, operation, rank_count)
+    bits.flags.writeable = False
+    return bits
+
+
+_remembered_operand = functools.lru_cache(maxsize=512)(_fresh_operand)
+
+
+def _operand_bits(seed: int, rank: int, step: int, count: int, dtype: str, operation: str, rank_count: int) -> Bits:
     words = random_words(seed, rank, step, count)
     if dtype not in _EXACT:
         return words.astype(dtype)

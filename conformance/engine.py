@@ -21,6 +21,7 @@ from allranks.conformance.plan import planned
 from allranks.conformance.program import Program
 from allranks.conformance.reduce import reduce_program
 from allranks.conformance.requirements import FAMILIES, REQUIREMENTS
+from allranks.conformance.schedules import realised
 from allranks.conformance.strategies import programs
 from allranks.conformance.trace import Trace
 from allranks.conformance.worlds.threads import RunOptions, ThreadsWorld
@@ -180,7 +181,7 @@ class Engine:
             if outcome.violations and name not in result.findings:
                 result.findings[name] = Finding(
                     requirement=name,
-                    program=program,
+                    program=realised(program, trace),
                     violation=outcome.violations[0],
                     trace=trace,
                     source=source,

@@ -67,7 +67,13 @@ def store_windows(size_bytes: int) -> list[tuple[int, int]]:
 
 def piece_of(program: Program, number: int, rank: int, peer: int, size: int) -> bytes:
     """Give what `rank` puts into the region of `peer` in step `number`."""
-    return data.random_bytes(program.seed, rank * program.rank_count + peer, number, size)
+    # One stretch of data a rank, of which each peer gets its own part.
+    return pieces_of(program, number, rank, size)[peer * size : (peer + 1) * size]
+
+
+def pieces_of(program: Program, number: int, rank: int, size: int) -> bytes:
+    """Give what `rank` puts into the regions of all peers in step `number`, one after the other."""
+    return data.random_bytes(program.seed, rank, number, size * program.rank_count)
 
 
 def stored_at(program: Program, number: int, offset_bytes: int, size: int) -> bytes:

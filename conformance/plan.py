@@ -126,11 +126,14 @@ class _Resolver:
     channels: list[_Channels] = field(default_factory=list)
     groups: list[_Group] = field(default_factory=list)
     bindings: list[_Binding] = field(default_factory=list)
+    held: dict[str, dict[int, set[int]]] = field(default_factory=dict)  # kind -> object -> ranks that refer to it
     objects: int = 0
 
-    def next_object(self) -> int:
+    def next_object(self, kind: p.Dropped) -> int:
+        made = self.objects
         self.objects += 1
-        return self.objects - 1
+        self.held.setdefault(kind, {})[made] = set(range(self.rank_count))
+        return made
 
     def clip(self, rank: int, region: Region) -> Part | None:
         live = self.buffers[rank]
@@ -177,19 +180,19 @@ class _Resolver:
         return {"ranks": ranks, "parts": tuple(parts)} if ranks else None
 
     def drop(self, step: p.Drop) -> dict[str, Any] | None:
-        ranks = self.ranks_of(step)
-        by_name: dict[str, list[_Channels] | list[_Group] | list[_Binding]] = {
-            "channels": self.channels,
-            "binding": self.bindings,
-            "group": self.groups,
-        }
-        live = by_name[step.what]
-        if not live or not ranks:
+        """Some ranks let go; from then on no collective step means the object, but the others hold it still."""
+        asked = set(self.ranks_of(step))
+        held = self.held.get(step.what, {})
+        among = [ordinal for ordinal, holders in held.items() if holders & asked]
+        if not among:
             return None
-        dropped = live.pop(step.index % len(live))
-        if step.what == "group":
-            self.bindings = [binding for binding in self.bindings if binding.group != dropped.ordinal]
-        return {"ranks": ranks, "target": dropped.ordinal}
+        target = among[step.index % len(among)]
+        ranks = tuple(sorted(held[target] & asked))
+        held[target] -= asked
+        self.channels = [made for made in self.channels if made.ordinal != target]
+        self.groups = [group for group in self.groups if group.ordinal != target]
+        self.bindings = [binding for binding in self.bindings if target not in (binding.ordinal, binding.group)]
+        return {"ranks": ranks, "target": target}
 
     def subset_put(self, step: p.SubsetPut) -> dict[str, Any] | None:
         ranks = self.ranks_of(step)
@@ -204,7 +207,7 @@ class _Resolver:
         parts = self.clip_all(step.region)
         if parts is None:
             return None
-        made = _Channels(self.next_object(), parts)
+        made = _Channels(self.next_object("channels"), parts)
         self.channels.append(made)
         return {"parts": parts, "target": made.ordinal}
 
@@ -218,7 +221,7 @@ class _Resolver:
         return {"target": channels.ordinal, "receive": channels.parts, "count": piece}
 
     def open_group(self, _: p.OpenGroup) -> dict[str, Any]:
-        group = _Group(self.next_object())
+        group = _Group(self.next_object("group"))
         self.groups.append(group)
         return {"target": group.ordinal}
 
@@ -234,7 +237,7 @@ class _Resolver:
                 return None
             buffer = free[step.buffer.of(rank) % len(free)]
             parts.append(Part(buffer.ordinal, 0, buffer.size_bytes))
-        binding = _Binding(self.next_object(), group.ordinal, tuple(parts))
+        binding = _Binding(self.next_object("binding"), group.ordinal, tuple(parts))
         self.bindings.append(binding)
         return {"target": binding.ordinal, "group": group.ordinal, "parts": binding.parts}
 
@@ -265,12 +268,14 @@ class _Resolver:
         if binding is None:
             return None
         self.bindings.remove(binding)
+        del self.held["binding"][binding.ordinal]
         return {"target": binding.ordinal, "group": binding.group, "parts": binding.parts}
 
     def close_group(self, step: p.CloseGroup) -> dict[str, Any] | None:
         if not self.groups:
             return None
         group = self.groups.pop(step.group % len(self.groups))
+        del self.held["group"][group.ordinal]
         self.bindings = [binding for binding in self.bindings if binding.group != group.ordinal]
         return {"target": group.ordinal}
 

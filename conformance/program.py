@@ -10,6 +10,7 @@ steps is a Program again, and nothing needs repair while a failure is made small
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
@@ -95,7 +96,15 @@ class Free(LocalStep):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drop(LocalStep):
-    """Let go of the last reference to a collective object, without closing it first."""
+    """Let go of the last reference to a collective object, without closing it first.
+
+    Parameters
+    ----------
+    index : int
+        Which, among those that some of the ranks refer to still (an object stays with the ranks that did not let go of
+        it, a binding also after its group was closed), oldest first, modulo their number. So ranks can let go in
+        different orders.
+    """
 
     what: Dropped
     index: int = 0
@@ -299,23 +308,24 @@ def unrolled(program: Program) -> Iterator[Numbered]:
         yield Numbered(number, step, ends_round)
 
 
+_NEEDED: dict[type, str] = {
+    Connect: "channels",
+    Put: "channels",
+    **dict.fromkeys((OpenGroup, Bind, MulticastStore, MulticastReduce, Unbind, CloseGroup), "multicast"),
+    AllReduce: "all_reduce",
+    AllGather: "all_gather",
+    SubsetPut: "subsets",
+}
+_COLLECTIVE = frozenset(typing.get_args(CollectiveStep))
+
+
 def needed_capability(step: SimpleStep) -> str:
     """Give what a backend has to be able to do for the step, as in `backend.CAPABILITIES`; empty: nothing."""
-    match step:
-        case Connect() | Put() | Drop(what="channels"):
-            return "channels"
-        case OpenGroup() | Bind() | MulticastStore() | MulticastReduce() | Unbind() | CloseGroup() | Drop():
-            return "multicast"
-        case SubsetPut():
-            return "subsets"
-        case AllReduce():
-            return "all_reduce"
-        case AllGather():
-            return "all_gather"
-        case _:
-            return ""
+    if isinstance(step, Drop):
+        return "channels" if step.what == "channels" else "multicast"
+    return _NEEDED.get(type(step), "")
 
 
 def is_collective(step: Step) -> bool:
     """Whether every rank has to take part."""
-    return isinstance(step, CollectiveStep)
+    return type(step) in _COLLECTIVE

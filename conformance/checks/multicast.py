@@ -16,11 +16,14 @@ def _violation(requirement: str, rank: int, step: Planned, evidence: str) -> Vio
 def reach_fault(step: Planned, reached: list[list[int]]) -> str | None:
     """Find what is wrong with where a binding's address leads: each rank's own buffer, from its start, whole."""
     size = min(part.size_bytes for part in step.parts if part is not None)
+    by_owner: dict[int, list[list[int]]] = {}
+    for piece in sorted(reached):
+        by_owner.setdefault(piece[2], []).append(piece)
     for rank, part in enumerate(step.parts):
         assert part is not None
         covered = 0
-        for start, length, owner, buffer, offset in sorted(reached):
-            if owner == rank and start == covered:
+        for start, length, _, buffer, offset in by_owner.get(rank, ()):
+            if start == covered:
                 if (buffer, offset) != (part.buffer, part.offset_bytes + start):
                     return (
                         f"byte {start} leads to rank {rank}'s buffer {buffer} at {offset}, not to buffer {part.buffer}"

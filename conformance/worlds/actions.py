@@ -20,6 +20,8 @@ from allranks.conformance.worlds.memory import UserMemory
 # The user's own driver calls, and the communicator's, are told apart by this in call logs and ledgers.
 USER, COMMUNICATOR = 0, 1
 
+_MAKES = (p.Connect, p.OpenGroup, p.Bind)
+
 Seen = dict[str, Any] | None
 
 
@@ -44,8 +46,7 @@ class Actions:
 
     def needs(self, planned: Planned) -> int:
         """Give the object that has to be there for the step; -1: none."""
-        made_here = isinstance(planned.step, p.Connect | p.OpenGroup | p.Bind)
-        return planned.group if made_here else planned.target
+        return planned.group if isinstance(planned.step, _MAKES) else planned.target
 
     def meet(self, number: int, why: str) -> None:
         """Wait for all ranks, without a deadline: the world's own barrier, not the communicator's."""
@@ -104,10 +105,10 @@ class Actions:
     def _put(self, planned: Planned, channels: Channels, region: Part) -> Seen:
         size, count = planned.count, self.program.rank_count
         scratch = self.memory.scratch
+        self.process.poke(scratch, model.pieces_of(self.program, planned.number, self.rank, size))
         peers = [peer for i in range(1, count) if (peer := (self.rank + i) % count) in planned.ranks]
         for peer in peers:
-            self.process.poke(scratch, model.piece_of(self.program, planned.number, self.rank, peer, size))
-            channels.put(peer, self.rank * size, scratch, size)
+            channels.put(peer, self.rank * size, scratch + peer * size, size)
             channels.signal(peer)
         for peer in peers:
             channels.wait(peer)

@@ -17,6 +17,7 @@ class _Round:
     """One exchange: who has come with what, and how many have taken it."""
 
     values: dict[int, Any] = field(default_factory=dict)
+    result: list[Any] = field(default_factory=list)  # in the order of ranks, once all have come
     taken: int = 0
 
 
@@ -55,11 +56,12 @@ class Meeting:
             sim.notify(key)
         else:
             self._await(meeting, key, f"{what} #{number}", rank, timeout_s, members)
-        result = [meeting.values[peer] for peer in members]
+        if not meeting.result:
+            meeting.result = [meeting.values[peer] for peer in members]
         meeting.taken += 1
         if meeting.taken == len(members):
             del self._rounds[what, members, number]
-        return result
+        return meeting.result.copy()
 
     def _await(
         self, meeting: _Round, key: int, what: str, rank: int, timeout_s: float | None, members: tuple[int, ...]

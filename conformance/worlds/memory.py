@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 
 from allranks import sim
@@ -80,18 +79,23 @@ class UserMemory:
         driver, granularity = self.driver, self.granularity_bytes
         mapped = -(-size_bytes // granularity) * granularity
         piece = granularity if segmented else mapped
-        with contextlib.ExitStack() as undo:
-            handles = []
-            for _ in range(0, mapped, piece):
-                handles.append(driver.mem_create(piece, self.device, True))
-                undo.callback(driver.mem_release, handles[-1])
+        handles: list[int] = []
+        address, pieces_mapped = 0, 0
+        try:
+            handles.extend(driver.mem_create(piece, self.device, True) for _ in range(0, mapped, piece))
             address = driver.mem_address_reserve(mapped)
-            undo.callback(driver.mem_address_free, address, mapped)
-            for index, handle in enumerate(handles):
-                driver.mem_map(address + index * piece, piece, handle)
-                undo.callback(driver.mem_unmap, address + index * piece, piece)
+            for handle in handles:
+                driver.mem_map(address + pieces_mapped * piece, piece, handle)
+                pieces_mapped += 1
             driver.mem_set_access(address, mapped, [self.device])
-            undo.pop_all()
+        except BaseException:
+            if pieces_mapped:
+                driver.mem_unmap(address, pieces_mapped * piece)
+            if address:
+                driver.mem_address_free(address, mapped)
+            for handle in handles:
+                driver.mem_release(handle)
+            raise
         return UserBuffer(ordinal, address, size_bytes, mapped, tuple(handles))
 
     def free(self, ordinal: int) -> None:

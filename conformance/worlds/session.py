@@ -22,7 +22,7 @@ from allranks.errors import DriverError, Stalled
 T = TypeVar("T")
 
 _LAUNCH_TIMEOUT: Final = 702  # what the simulated driver answers to a rank that a stall has unwound
-_SCRATCH_BYTES: Final = 1 << 16
+_OF_USER: Final = (p.Allocate, p.Free)
 USE_NEEDS: Final = {"connect": "channels", "all_reduce": "all_reduce"}  # what is tried after close
 _PROBES: Final = 2  # usable means right bytes every time, broken an error every time
 
@@ -72,6 +72,7 @@ class Session:
     after_close: list[Event] = field(default_factory=list)
     closing: Event = field(default_factory=Event)
     capabilities: frozenset[str] = frozenset()
+    entered: int = -1  # internal rendezvous after the last step; -1: not known
     memory: UserMemory | None = None
     actions: Actions | None = None
 
@@ -113,13 +114,13 @@ class Session:
     def _attempt(self, label: int, operation: str, owner: int, action: Callable[[], dict[str, Any] | None]) -> Event:
         """Carry out an action under a label; its outcome as an event."""
         sim.label(label, operation, owner=owner)
-        before = self._rendezvous()
+        before = self.entered
         event = Event(status="ok")
         try:
             event.observed = action() or {}
         except Exception as error:  # noqa: BLE001 -- whatever the communicator under test raises is a finding
             self._note(event, error)
-        after = self._rendezvous()
+        self.entered = after = self._rendezvous()
         if before >= 0 and after >= 0:
             event.rendezvous = after - before
         return event
@@ -141,9 +142,9 @@ class Session:
         context, driver = self.context, self.context.driver
         driver.init()
         driver.set_device(context.device)
-        puts = any(isinstance(step.step, p.Put | p.SubsetPut) for step in self.plan)
+        pieces = max((step.count for step in self.plan if isinstance(step.step, p.Put | p.SubsetPut)), default=0)
         self.memory = UserMemory(
-            driver, self.process, context.device, self.granularity_bytes, _SCRATCH_BYTES if puts else 0
+            driver, self.process, context.device, self.granularity_bytes, pieces * context.rank_count
         )
         sim.label(OPENING, "open", owner=COMMUNICATOR)
         self.capabilities = self.backend.capabilities(context)
@@ -201,7 +202,7 @@ class Session:
         elif needed >= 0 and needed not in actions.objects:
             event.status = "skipped"  # what it needs could not be made
         else:
-            owner = USER if isinstance(planned.step, p.Allocate | p.Free) else COMMUNICATOR
+            owner = USER if isinstance(planned.step, _OF_USER) else COMMUNICATOR
             action = actions.of(planned)
             event = self._attempt(planned.number, planned.operation, owner, lambda: action(planned))
             self.events[planned.number] = event

@@ -7,8 +7,9 @@ threads are left behind, and the world goes on with new ones.
 
 from __future__ import annotations
 
+import contextlib
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final
@@ -66,6 +67,7 @@ class ThreadsWorld:
         self.quiet_timeout_s = quiet_timeout_s
         self.driver = Driver.load(sim.library_path())
         self.verdict_ns = 0
+        self.runs = 0
         self._threads = RankThreads()
 
     def __enter__(self) -> ThreadsWorld:
@@ -102,20 +104,16 @@ class ThreadsWorld:
             raise UsageError(
                 f"ranks={program.rank_count}: machine {self.machine.name} has {self.machine.device_count} devices"
             )
+        self.runs += 1
         node = sim.Node(self.machine)
         sessions = self._sessions(program, plan if plan is not None else list(planned(program)), node, options)
         node.writes_record(options.record_writes)
         node.run_begin(program.rank_count, options.schedule or program.schedule)
         outside = ""
-        collecting = gc.isenabled()
-        gc.disable()  # a collection in the middle makes driver calls at a place that no Program knows of
-        try:
+        with _no_collection():
             self._threads.start([_job(session) for session in sessions])
             if not node.run_wait(self.quiet_timeout_s):
                 outside = self._threads.abandon()
-        finally:
-            if collecting:
-                gc.enable()
         trace = self._trace(program, node, sessions, options, outside)
         self.verdict_ns = node.verdict_ns
         if trace.stalled or trace.first_trouble() is not None or program.faults:
@@ -196,6 +194,18 @@ class ThreadsWorld:
         trace.incidents = tuple(node.incidents())
         trace.deviations = tuple(node.deviations())
         return trace
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep Python from collecting cycles by itself: when it would depends on everything that ran before."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _job(session: Session) -> Callable[[], None]:

@@ -1,0 +1,147 @@
+"""Reduction: what is left is needed, it fails still, and it is found in few runs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+
+from allranks import sim
+from allranks.conformance.backend import load_backend
+from allranks.conformance.casefile import Case
+from allranks.conformance.checks import judge
+from allranks.conformance.commands.bench import _drawn, _written
+from allranks.conformance.corpus import MUTANTS
+from allranks.conformance.engine import Engine
+from allranks.conformance.plan import Planned, planned
+from allranks.conformance.program import (
+    Allocate,
+    Bind,
+    Connect,
+    Free,
+    OpenGroup,
+    Operand,
+    Program,
+    Put,
+    Region,
+    Repeat,
+    Step,
+)
+from allranks.conformance.reduce import reduce_program
+from allranks.conformance.requirements import REQUIREMENTS
+from allranks.conformance.strategies import programs
+from allranks.conformance.worlds.threads import ThreadsWorld
+
+WorldOf = Callable[..., ThreadsWorld]
+
+
+def _counted(still_fails: Callable[[list[Planned]], bool]) -> tuple[Callable[[Program], bool], list[Program]]:
+    tried: list[Program] = []
+
+    def predicate(program: Program) -> bool:
+        tried.append(program)
+        return still_fails([step for step in planned(program) if step.applies])
+
+    return predicate, tried
+
+
+def _noise(index: int) -> tuple[Step, ...]:
+    return (
+        Allocate(size_bytes=5000 + index, placement="high"),
+        Connect(region=Operand(Region(buffer=1, offset_bytes=64), {3: Region(buffer=2)})),
+        Put(piece_bytes=13),
+    )
+
+
+def test_one_needed_step_among_many_is_found_in_few_runs() -> None:
+    steps = (*(step for index in range(10) for step in _noise(index)), OpenGroup(capacity_bytes=1 << 25))
+    predicate, tried = _counted(lambda plan: any(isinstance(step.step, OpenGroup) for step in plan))
+    small = reduce_program(Program(rank_count=8, steps=steps, seed=9, shift_bytes=Operand(0, {5: 1 << 30})), predicate)
+    assert small == Program(rank_count=2, steps=(OpenGroup(capacity_bytes=2 << 20),))
+    assert len(tried) <= 20
+
+
+def test_ranks_that_matter_are_kept_and_renumbered() -> None:
+    """Rank 6 alone frees; what is left has it as rank 1, or 0."""
+    steps = (*_noise(0), Free(ranks=(6,)), *_noise(1))
+
+    def alone(plan: list[Planned]) -> bool:
+        return any(isinstance(step.step, Free) and len(step.ranks) == 1 for step in plan)
+
+    predicate, _ = _counted(alone)
+    small = reduce_program(Program(rank_count=8, steps=steps), predicate)
+    assert small.rank_count == 2
+    assert _written(small) == (0, 2)
+    assert any(isinstance(step, Free) and step.ranks in ((0,), (1,)) for step in small.steps)
+
+
+def test_what_is_said_twice_is_said_once() -> None:
+    steps = (
+        Allocate(size_bytes=7777),
+        OpenGroup(capacity_bytes=1 << 24),
+        Bind(buffer=Operand(0)),
+        Allocate(size_bytes=8888),
+        Bind(buffer=Operand(1)),
+    )
+    predicate, _ = _counted(lambda plan: sum(isinstance(step.step, Bind) for step in plan) >= 2)
+    small = reduce_program(Program(rank_count=2, steps=steps), predicate)
+    assert _written(small) == (2, 1)
+    assert sum(isinstance(step.step, Bind) for step in planned(small)) == 2
+
+
+@pytest.mark.parametrize("rounds", [5, 17])
+def test_a_loop_keeps_the_rounds_that_it_needs(rounds: int) -> None:
+    loop = Repeat(times=40, steps=(Allocate(size_bytes=99), Free(), Allocate(size_bytes=5)))
+    predicate, _ = _counted(lambda plan: sum(isinstance(step.step, Allocate) for step in plan) >= rounds)
+    small = reduce_program(Program(rank_count=2, steps=(loop,)), predicate)
+    assert [type(step) for step in small.steps] == [Repeat]
+    assert sum(isinstance(step.step, Allocate) for step in planned(small)) == rounds
+    assert _written(small) == (0, 1)
+
+
+def test_the_schedule_that_is_needed_is_left_the_rest_goes() -> None:
+    schedule = ((3, 1), (7, 2), (8, 1), (20, 3))
+    program = Program(rank_count=4, steps=_noise(0), schedule=schedule)
+    small = reduce_program(program, lambda candidate: any(d == 7 for d, _ in candidate.schedule))
+    assert small.schedule == ((7, 1),)
+    assert reduce_program(program, lambda candidate: True).schedule == ()
+
+
+def test_it_stops_when_the_runs_are_used_up() -> None:
+    predicate, tried = _counted(lambda plan: bool(plan))
+    program = Program(rank_count=8, steps=tuple(step for index in range(10) for step in _noise(index)))
+    small = reduce_program(program, predicate, max_runs=3)
+    assert len(tried) == 3
+    assert predicate(small)
+
+
+def test_nothing_smaller_is_left_as_it_is() -> None:
+    program = Program(rank_count=2, steps=(Allocate(size_bytes=4096),))
+    assert reduce_program(program, lambda candidate: candidate == program) == program
+
+
+@pytest.mark.parametrize("name", ["local-key", "first-offset", "kept-handle"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_findings_end_in_the_story(name: str, seed: int, world_of: WorldOf) -> None:
+    requirement = MUTANTS[name].requirement
+    engine = Engine(load_backend(name), sim.machine("h100"), (requirement,), seed=seed, max_ranks=4)
+    drawn: list[Program] = []
+    _drawn(programs(REQUIREMENTS[requirement].family, max_ranks=4), 40, drawn.append, seed)
+    for program in drawn[1:]:  # the first is the simplest one, whatever the seed
+        engine.run_case("drawn", Case(program=program))
+        if engine.result.findings:
+            break
+    found = engine.result.findings[requirement]
+    small = engine.reduce(found).program
+    engine.close()
+    collective, local = _written(small)
+    assert small.rank_count == 2
+    assert collective <= 2
+    assert local <= 4
+    assert judge(small, world_of(name).run(small), (requirement,))[requirement].violations
+    assert not judge(small, world_of("refimpl").run(small), (requirement,))[requirement].violations
+    without = [
+        dataclasses.replace(small, steps=small.steps[:i] + small.steps[i + 1 :]) for i in range(len(small.steps))
+    ]
+    assert not any(judge(p, world_of(name).run(p), (requirement,))[requirement].violations for p in without)
