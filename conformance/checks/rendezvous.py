@@ -20,9 +20,10 @@ def _out_of_memory(event: Event) -> bool:
 
 
 def _describe(event: Event) -> str:
-    return {"stalled": "waits for ever", "not_reached": "was never reached", "unsupported": "cannot do it"}.get(
-        event.status, event.error
-    )
+    said = {"stalled": "waits for ever", "not_reached": "was never reached", "unsupported": "cannot do it"}
+    if event.raised_at:
+        return f"{event.error_type}: {event.error}, raised at {' < '.join(reversed(event.raised_at))}"
+    return said.get(event.status, event.error)
 
 
 def rdv_1(view: View) -> Outcome:
@@ -32,6 +33,13 @@ def rdv_1(view: View) -> Outcome:
     (LIFE-2).
     """
     outcome = Outcome()
+    refused = [rank for rank, event in enumerate(view.trace.opening) if event.status == "error"]
+    if refused and not _out_of_memory(view.trace.opening[refused[0]]):
+        evidence = f"rank {refused[0]}: open: {_describe(view.trace.opening[refused[0]])}"
+        return Outcome(
+            evaluated=1,
+            violations=[Violation(requirement="RDV-1", rank=refused[0], step=-1, operation="open", evidence=evidence)],
+        )
     for step in view.plan:
         if not (step.applies and step.collective):
             continue
@@ -47,11 +55,12 @@ def rdv_1(view: View) -> Outcome:
             continue
         outcome.evaluated += 1
         went_on = [rank for rank in view.ranks if events[rank].status == "ok"]
-        evidence = f"rank {bad[0]}: {_describe(events[bad[0]])}"
+        first = next((rank for rank in bad if events[rank].raised_at), bad[0])  # the others' errors may follow from it
+        evidence = f"rank {first}: {_describe(events[first])}"
         if went_on:
             evidence += f"; ranks {went_on} have gone on"
         outcome.violations.append(
-            Violation(requirement="RDV-1", rank=bad[0], step=step.number, operation=step.operation, evidence=evidence)
+            Violation(requirement="RDV-1", rank=first, step=step.number, operation=step.operation, evidence=evidence)
         )
         break
     if view.trace.outside:
