@@ -8,6 +8,8 @@ supported*, never as passed. Addresses are device addresses, sizes and offsets a
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
@@ -162,7 +164,7 @@ _SHIPPED: Final = {
 
 
 def load_backend(name: str) -> Backend:
-    """Find a backend by name, or as ``module:Class``.
+    """Find a backend by name, or as ``module:Class``; the module may lie in the current folder.
 
     Raises
     ------
@@ -179,6 +181,8 @@ def load_backend(name: str) -> Backend:
             return made.make()
         known = f"{', '.join(sorted(_SHIPPED))} and the {len(MUTANTS) + len(VARIANTS)} of the corpus"
         raise UsageError(f"backend={name!r}: known are {known}; others are given as module:Class")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # last: a module of the current folder hides nothing that is installed
     try:
         found: Any = getattr(importlib.import_module(module_name), class_name)
     except (Exception, SystemExit) as error:

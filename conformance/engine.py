@@ -169,7 +169,7 @@ class Engine:
     progress : callable (Ran)
         Told after every Program.
     starting : callable (number of the Program)
-        Told before every Program.
+        Told before every Program; 0 for one that is passed over.
     quiet_timeout_s : float
         Real seconds that a rank may keep the turn without coming by the driver.
     board : mutable sequence of int, optional
@@ -212,7 +212,9 @@ class Engine:
 
         def use(program: Program, examples: int) -> None:
             drawn.update(repr(program).encode())
-            if examples > skip and not self._gives_up(family, examples):
+            if examples <= skip:
+                self.starting(0)
+            elif not self._gives_up(family, examples):
                 self._run(program, family, examples)
 
         draw_programs(family, count, use, seed=self.result.seed, max_ranks=self.max_ranks)

@@ -34,15 +34,16 @@ from allranks.conformance.engine import (
 from allranks.conformance.plan import planned
 from allranks.conformance.program import Program
 from allranks.conformance.trace import OPENING, Event, Trace, place_of
-from allranks.conformance.worker import BOARD_BYTES, BOARD_HEAD, STACKS_SIGNAL, Done, Ending, Failed, Job
+from allranks.conformance.worker import BOARD_BYTES, BOARD_HEAD, Done, Ending, Failed, Job
 from allranks.conformance.worlds.stacks import from_dump
 from allranks.errors import UsageError
 
 Progress = Callable[[Ran], None]
 
-# How long a process may give no sign of life beyond the time-out that its own world applies: only one that holds
-# Python's lock, or whose main thread is stuck, gets there.
-_GRACE_S: Final = 10.0
+# How much longer than its own world's time-out a process may give no sign of life: only one that holds Python's lock,
+# or whose main thread is stuck, gets there.
+_QUIET_TIMES: Final = 3
+_ABORT_S: Final = 5.0
 _POLL_S: Final = 0.5
 _START: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -77,12 +78,13 @@ class _Process:
         size = os.fstat(self.epitaph).st_size
         return os.pread(self.epitaph, size, 0).decode(errors="replace")
 
-    def ask_for_stacks(self) -> None:
-        """Have the interpreter write its stacks, which it does whoever holds its lock."""
-        self.running.send_signal(STACKS_SIGNAL)
-        deadline = time.monotonic() + 5.0
-        while not self.stacks().endswith("\n") and time.monotonic() < deadline and self.running.poll() is None:
-            time.sleep(0.01)
+    def abort(self) -> None:
+        """Have the interpreter write its stacks and end, which it does whoever holds its lock."""
+        self.running.send_signal(signal.SIGABRT)
+        try:
+            self.running.wait(_ABORT_S)
+        except subprocess.TimeoutExpired:
+            self.running.kill()
 
     def end(self) -> None:
         """End the process, whatever it is doing."""
@@ -186,8 +188,8 @@ def _watch(task: _Task, progress: Progress) -> None:
     beat, now = task.process.board.tobytes(), time.monotonic()
     if beat != task.beat:
         task.beat, task.beat_at = beat, now
-    elif now - task.beat_at > 2 * task.job.quiet_timeout_s + _GRACE_S:
-        task.process.ask_for_stacks()
+    elif task.process.board[1] and now - task.beat_at > _QUIET_TIMES * task.job.quiet_timeout_s:
+        task.process.abort()
         _ended(task, "gave no sign of life, and was ended", progress)
 
 

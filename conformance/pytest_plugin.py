@@ -55,6 +55,31 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
     return (yield)
 
 
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Group the tests of a family by their names.
+
+    pytest-xdist 3.8 writes the group of a test into its node id, which pytest 9.2 does not let it change any more.
+    """
+    if config.option.allranks_backend is None or config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadGroupScheduling  # type: ignore[import-untyped]
+
+    class ByFamily(LoadGroupScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            path, _, name = nodeid.rpartition("::")
+            if path.endswith(_TESTS.name) and name.endswith("]"):
+                return _group(name[name.index("[") + 1 : -1])
+            scope: str = super()._split_scope(nodeid)
+            return scope
+
+    return ByFamily(config, log)
+
+
+def _group(source: str) -> str:
+    return f"allranks-{source}"
+
+
 @pytest.hookimpl
 def pytest_configure(config: pytest.Config) -> None:
     """Check the options before anything is collected."""
@@ -131,7 +156,7 @@ class RequirementItem(pytest.Item):
         super().__init__(**rest)
         self.requirement = requirement
         self.source = source
-        self.add_marker(pytest.mark.xdist_group(f"allranks-{source}"))
+        self.add_marker(pytest.mark.xdist_group(_group(source)))
 
     @property
     def settings(self) -> Settings:
@@ -151,7 +176,7 @@ class RequirementItem(pytest.Item):
         result = self._result()
         status, reason = result.status(self.requirement), expected.reason(self.requirement, self.source)
         if status == "fail":
-            text = self._told(result.findings[self.requirement])
+            text = self._told(result.findings[self.requirement], reduced=not reason)
             if reason or requirement.level == "should":
                 pytest.xfail(f"{reason or 'a should, not a must'}\n{text}")
             raise BrokenError(text)
@@ -170,6 +195,7 @@ class RequirementItem(pytest.Item):
 
     def _judge_run(self, result: Result) -> None:
         """Fail if the run itself went wrong: other Traces from the same Programs, or Programs without an end."""
+        self.user_properties.append(("draws", result.draws.get(self.source, "")))
         if result.nondeterministic:
             raise BrokenError(f"{len(result.nondeterministic)} Programs gave another Trace when they were run again")
         if result.interruptions and not self.settings.expected.reason("RDV-1", self.source):
@@ -189,8 +215,8 @@ class RequirementItem(pytest.Item):
             raise found
         return found
 
-    def _told(self, finding: Finding) -> str:
-        """Reduce a finding, keep it as a case file, and tell it."""
+    def _told(self, finding: Finding, *, reduced: bool = True) -> str:
+        """Reduce a finding, keep it as a case file, and tell it; one that is known is not worth the time."""
         from allranks.conformance.isolated import reduce_findings
         from allranks.conformance.report import describe
         from allranks.conformance.running import CASE_DIR, keep, replay_line
@@ -198,7 +224,7 @@ class RequirementItem(pytest.Item):
         settings = self.settings
         folder = self.config.invocation_params.dir / (self.config.option.allranks_case_dir or CASE_DIR) / self.source
         keep(finding, folder, settings)  # at once: reducing may be interrupted
-        (small,) = reduce_findings([finding], settings.job(self.source))
+        (small,) = reduce_findings([finding], settings.job(self.source)) if reduced else [finding]
         return "\n".join(describe(small, replay_line(keep(small, folder, settings), settings)))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:

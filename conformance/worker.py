@@ -11,6 +11,7 @@ import ctypes
 import faulthandler
 import mmap
 import os
+import resource
 import signal
 import sys
 import threading
@@ -27,11 +28,10 @@ from allranks.conformance.engine import CASES, Engine, Finding, Ran
 from allranks.conformance.worlds.stacks import stack_of
 from allranks.errors import UsageError
 
-# The shared board: [0] is the number of the Program that runs, [1] counts them, and then one number a rank.
+# The shared board: [0] is the number of the Program that runs, [1] counts signs of life, and then one number a rank.
 BOARD_HEAD: Final = 2
 MOST_RANKS: Final = 1024
 BOARD_BYTES: Final = 8 * (BOARD_HEAD + MOST_RANKS)
-STACKS_SIGNAL: Final = signal.SIGUSR2
 _PR_SET_PDEATHSIG: Final = 1
 
 
@@ -163,7 +163,7 @@ class _Worker:
 def main(connection: int, board: int, epitaph: int) -> None:
     """Serve the process at the other end; the arguments are descriptors."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     faulthandler.enable(file=epitaph)
-    faulthandler.register(STACKS_SIGNAL, file=epitaph, all_threads=True)
     shared = memoryview(mmap.mmap(board, BOARD_BYTES)).cast("q")
     _Worker(Connection(connection), shared).serve()

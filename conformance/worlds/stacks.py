@@ -51,6 +51,7 @@ def from_dump(text: str) -> list[str]:
     A thread that waits for its turn is left out, and so are the frames of the world.
     """
     lines = [line.strip() for line in text.splitlines() if line.startswith("Fatal Python error")]
+    lines = [line for line in lines if not line.endswith("Aborted")]  # by whoever wants the dump, as often as not
     for block in re.split(r"(?m)^.*\(most recent call first\):$", text)[1:]:
         frames = [
             traceback.FrameSummary(match["file"], int(match["line"]), match["name"], lookup_line=False)
