@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -59,19 +60,27 @@ class _Process:
     connection: Connection
     board: memoryview
     epitaph: int
+    storage: str
 
     @classmethod
-    def start(cls) -> _Process:
+    def start(cls, storage: str) -> _Process:
+        """Start a process; Hypothesis keeps what it keeps in the folder `storage`, not in the user's."""
         ours, theirs = Pipe()
         board, epitaph = os.memfd_create("allranks-board"), os.memfd_create("allranks-epitaph")
         os.truncate(board, BOARD_BYTES)
         descriptors = (theirs.fileno(), board, epitaph)
         command = [sys.executable, "-P", "-c", _START, json.dumps(sys.path), *map(str, descriptors)]
-        running = subprocess.Popen(command, pass_fds=descriptors, start_new_session=True, stdin=subprocess.DEVNULL)
+        running = subprocess.Popen(
+            command,
+            pass_fds=descriptors,
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            env={"HYPOTHESIS_STORAGE_DIRECTORY": storage, **os.environ},
+        )
         theirs.close()
         shared = memoryview(mmap.mmap(board, BOARD_BYTES)).cast("q")
         os.close(board)
-        return cls(running, ours, shared, epitaph)
+        return cls(running, ours, shared, epitaph, storage)
 
     def stacks(self) -> str:
         """Give the stacks that the interpreter wrote in its last moments."""
@@ -85,6 +94,11 @@ class _Process:
             self.running.wait(_ABORT_S)
         except subprocess.TimeoutExpired:
             self.running.kill()
+
+    def again(self) -> _Process:
+        """End the process, and start another."""
+        self.end()
+        return _Process.start(self.storage)
 
     def end(self) -> None:
         """End the process, whatever it is doing."""
@@ -125,15 +139,20 @@ def run_jobs(
     RuntimeError
         If something of this package's own went wrong; the text has the traceback.
     """
+    with tempfile.TemporaryDirectory(prefix="allranks-") as storage:
+        return _run_jobs(jobs, max(1, processes), progress, storage)
+
+
+def _run_jobs(jobs: Sequence[Job], processes: int, progress: Progress, storage: str) -> list[tuple[Result, Done]]:
     waiting = list(enumerate(jobs))[::-1]
     idle: list[_Process] = []
     tasks: dict[int, _Task] = {}
     done: dict[int, tuple[Result, Done]] = {}
     try:
         while waiting or tasks:
-            while waiting and len(tasks) < max(1, processes):
+            while waiting and len(tasks) < processes:
                 number, job = waiting.pop()
-                process = idle.pop() if idle else _Process.start()
+                process = idle.pop() if idle else _Process.start(storage)
                 tasks[number] = _begin(job, process)
             by_connection = {task.process.connection: task for task in tasks.values()}
             for ready in wait(list(by_connection), timeout=_POLL_S):
@@ -200,8 +219,7 @@ def _ended(task: _Task, how: str, progress: Progress) -> None:
         how = _how(process.running.wait(), task.ending)
     if job.finding is not None:  # what it was to reduce is known already
         task.done = Done(reduced=job.finding)
-        process.end()
-        task.process = _Process.start()
+        task.process = process.again()
         return
     number = int(process.board[0])
     if number == 0:
@@ -240,8 +258,7 @@ def _ended(task: _Task, how: str, progress: Progress) -> None:
 
 def _go_on(task: _Task) -> None:
     """Go on with the next Program in a new process, unless there have been too many."""
-    task.process.end()
-    task.process = _Process.start()
+    task.process = task.process.again()
     task.ending = None
     if task.job.case is not None:
         task.done = Done()
