@@ -13,7 +13,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,6 +44,8 @@ Progress = Callable[[Ran], None]
 # or whose main thread is stuck, gets there.
 _QUIET_TIMES: Final = 3
 _ABORT_S: Final = 5.0
+# Hypothesis would leave a folder where the user is; what it cannot write it does without.
+_NO_FOLDER: Final = os.path.join(os.devnull, "hypothesis")
 _POLL_S: Final = 0.5
 _START: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -60,11 +61,9 @@ class _Process:
     connection: Connection
     board: memoryview
     epitaph: int
-    storage: str
 
     @classmethod
-    def start(cls, storage: str) -> _Process:
-        """Start a process; Hypothesis keeps what it keeps in the folder `storage`, not in the user's."""
+    def start(cls) -> _Process:
         ours, theirs = Pipe()
         board, epitaph = os.memfd_create("allranks-board"), os.memfd_create("allranks-epitaph")
         os.truncate(board, BOARD_BYTES)
@@ -75,12 +74,12 @@ class _Process:
             pass_fds=descriptors,
             start_new_session=True,
             stdin=subprocess.DEVNULL,
-            env={"HYPOTHESIS_STORAGE_DIRECTORY": storage, **os.environ},
+            env={"HYPOTHESIS_STORAGE_DIRECTORY": _NO_FOLDER, **os.environ},
         )
         theirs.close()
         shared = memoryview(mmap.mmap(board, BOARD_BYTES)).cast("q")
         os.close(board)
-        return cls(running, ours, shared, epitaph, storage)
+        return cls(running, ours, shared, epitaph)
 
     def stacks(self) -> str:
         """Give the stacks that the interpreter wrote in its last moments."""
@@ -98,7 +97,7 @@ class _Process:
     def again(self) -> _Process:
         """End the process, and start another."""
         self.end()
-        return _Process.start(self.storage)
+        return _Process.start()
 
     def end(self) -> None:
         """End the process, whatever it is doing."""
@@ -139,20 +138,15 @@ def run_jobs(
     RuntimeError
         If something of this package's own went wrong; the text has the traceback.
     """
-    with tempfile.TemporaryDirectory(prefix="allranks-") as storage:
-        return _run_jobs(jobs, max(1, processes), progress, storage)
-
-
-def _run_jobs(jobs: Sequence[Job], processes: int, progress: Progress, storage: str) -> list[tuple[Result, Done]]:
     waiting = list(enumerate(jobs))[::-1]
     idle: list[_Process] = []
     tasks: dict[int, _Task] = {}
     done: dict[int, tuple[Result, Done]] = {}
     try:
         while waiting or tasks:
-            while waiting and len(tasks) < processes:
+            while waiting and len(tasks) < max(1, processes):
                 number, job = waiting.pop()
-                process = idle.pop() if idle else _Process.start(storage)
+                process = idle.pop() if idle else _Process.start()
                 tasks[number] = _begin(job, process)
             by_connection = {task.process.connection: task for task in tasks.values()}
             for ready in wait(list(by_connection), timeout=_POLL_S):

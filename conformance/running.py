@@ -308,8 +308,9 @@ def _said(result: Result, settings: Settings, case_dir: Path) -> list[str]:
     for finding in shown:
         lines += ["", *describe(finding, replay_line(keep(finding, case_dir, settings), settings))]
     for name in result.requirements:
-        if REQUIREMENTS[name].checks and result.status(name) == "not run":
-            lines.append(f"{name}: nothing was evaluated; run more Programs")
+        if result.status(name) == "not run":
+            why = "run more Programs" if REQUIREMENTS[name].checks else "it has no check yet"
+            lines.append(f"{name}: nothing was evaluated; {why}")
     lines += expected.stale(result).values()
     if result.nondeterministic:
         lines.append(f"{len(result.nondeterministic)} Programs gave another Trace when they were run again")
