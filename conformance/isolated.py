@@ -147,6 +147,8 @@ def run_jobs(
             while waiting and len(tasks) < max(1, processes):
                 number, job = waiting.pop()
                 process = idle.pop() if idle else _Process.start()
+                if process.running.poll() is not None:  # what a backend left behind ended it, with nothing to do
+                    process = process.again()
                 tasks[number] = _begin(job, process)
             by_connection = {task.process.connection: task for task in tasks.values()}
             for ready in wait(list(by_connection), timeout=_POLL_S):

@@ -35,10 +35,11 @@ def rdv_1(view: View) -> Outcome:
     outcome = Outcome()
     refused = [rank for rank, event in enumerate(view.trace.opening) if event.status == "error"]
     if refused and not _out_of_memory(view.trace.opening[refused[0]]):
-        evidence = f"rank {refused[0]}: open: {_describe(view.trace.opening[refused[0]])}"
+        first = next((rank for rank in refused if view.trace.opening[rank].raised_at), refused[0])
+        evidence = f"rank {first}: open: {_describe(view.trace.opening[first])}"
         return Outcome(
             evaluated=1,
-            violations=[Violation(requirement="RDV-1", rank=refused[0], step=-1, operation="open", evidence=evidence)],
+            violations=[Violation(requirement="RDV-1", rank=first, step=-1, operation="open", evidence=evidence)],
         )
     for step in view.plan:
         if not (step.applies and step.collective):

@@ -75,6 +75,7 @@ class Session:
     capabilities: frozenset[str] = frozenset()
     memory: UserMemory | None = None
     actions: Actions | None = None
+    failure: BaseException | None = None  # what went wrong in this package itself
 
     @property
     def rank(self) -> int:
@@ -115,18 +116,28 @@ class Session:
         """Carry out an action under a label; its outcome as an event."""
         sim.label(label, operation, owner=owner)
         self.board[self.rank] = label
-        before = self._rendezvous()
         event = Event(status="ok")
-        try:
-            event.observed = action() or {}
-        except Abandoned:
-            raise
-        except BaseException as error:  # noqa: BLE001 -- whatever the communicator under test raises is a finding
-            self._note(event, error)
-        after = self._rendezvous()
+        before = self._counted(event)
+        if event.status == "ok":
+            try:
+                event.observed = action() or {}
+            except Abandoned:
+                raise
+            except BaseException as error:  # noqa: BLE001 -- whatever the communicator under test raises is a finding
+                self._note(event, error)
+        after = self._counted(event)
         if before >= 0 and after >= 0:
             event.rendezvous = after - before
         return event
+
+    def _counted(self, event: Event) -> int:
+        """Give the rendezvous so far; a communicator that cannot say it has failed in what the event is of."""
+        try:
+            return self._rendezvous()
+        except Exception as error:  # noqa: BLE001 -- as above
+            if event.status == "ok":
+                self._note(event, error)
+            return -1
 
     @staticmethod
     def _note(event: Event, error: BaseException) -> None:
@@ -141,7 +152,10 @@ class Session:
     def _rendezvous(self) -> int:
         if self.actions is None or "rendezvous_count" not in self.capabilities:
             return -1
-        return self.actions.communicator.rendezvous_count
+        count = self.actions.communicator.rendezvous_count
+        if type(count) is not int:
+            raise TypeError(f"rendezvous_count={count!r}: wants int")
+        return count
 
     def _open(self) -> None:
         context, driver = self.context, self.context.driver

@@ -22,6 +22,7 @@ from allranks.conformance.trace import OPENING, Event, Trace, place_of
 from allranks.conformance.worlds.meeting import Meeting
 from allranks.conformance.worlds.ranks import RankThreads
 from allranks.conformance.worlds.session import Context, Session
+from allranks.conformance.worlds.stacks import Abandoned
 from allranks.driver import Driver
 from allranks.errors import UsageError
 
@@ -128,6 +129,9 @@ class ThreadsWorld:
         if not node.run_wait(self.quiet_timeout_s):
             outside = self._where(sessions)
             self._threads.abandon()
+        for session in sessions:
+            if session.failure is not None:
+                raise session.failure
         trace = self._trace(program, node, sessions, options, outside)
         self.verdict_ns = node.verdict_ns
         if not outside:
@@ -239,6 +243,10 @@ def _job(session: Session) -> Callable[[], None]:
         session.process.enter(session.rank)
         try:
             session.play()
+        except Abandoned:
+            raise
+        except BaseException as error:  # noqa: BLE001 -- raised by whoever waits for the run; a thread cannot
+            session.failure = error
         finally:
             sim.leave()
 

@@ -40,7 +40,7 @@ def test_expected_failures_are_told_from_others_and_from_stale_ones(tmp_path: Pa
 def test_one_process_and_two_come_to_the_same(tmp_path: Path) -> None:
     reports = []
     for jobs in ("1", "2"):
-        arguments = ("CACHE", "COLL", "--backend", "plain", "--json", "report.json", "--jobs", jobs)
+        arguments = ("CACHE-1", "COLL", "--backend", "plain", "--json", "report.json", "--jobs", jobs)
         assert check(*arguments) == 0
         reports.append(json.loads((tmp_path / "report.json").read_text(encoding="utf-8")))
     assert reports[0] == reports[1]

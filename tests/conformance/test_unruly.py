@@ -12,6 +12,7 @@ from allranks.conformance.engine import CASES, MOST_INTERRUPTIONS, Engine, Resul
 from allranks.conformance.isolated import run_jobs
 from allranks.conformance.program import Allocate, AllReduce, Operand, Program, Region
 from allranks.conformance.worker import Job
+from allranks.conformance.worlds.session import Session
 from allranks.conformance.worlds.stacks import from_dump
 from allranks.conformance.worlds.threads import QUIET_TIMEOUT_S, ThreadsWorld
 from tests.conformance import unruly
@@ -88,6 +89,23 @@ def test_an_exception_in_open_is_named_with_where_it_came_from() -> None:
     violation = replayed(unruly.RefusesToOpen).findings["RDV-1"].violation
     assert violation.operation == "open"
     assert violation.evidence.startswith("rank 1: open: LookupError: no such device, raised at unruly.py:")
+
+
+def test_an_exception_in_a_property_is_named_with_where_it_came_from() -> None:
+    violation = replayed(unruly.CannotCount).findings["RDV-1"].violation
+    assert "LookupError: lost count, raised at unruly.py:" in violation.evidence
+
+
+def test_a_failure_of_the_world_itself_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(session: Session) -> None:
+        raise ZeroDivisionError(f"in rank {session.rank}")
+
+    with ThreadsWorld(make_backend(unruly.Raises), sim.machine("tiny")) as world:
+        with monkeypatch.context() as patched:
+            patched.setattr(Session, "play", fail)
+            with pytest.raises(ZeroDivisionError, match="in rank 0"):
+                world.run(summing(4))
+        assert not world.run(summing(1)).outside  # its threads are as good as before
 
 
 def test_a_capability_that_there_is_not_is_named() -> None:

@@ -106,6 +106,22 @@ class Crashes(PlainBackend):
     communicator = _Crashes
 
 
+class _CannotCount(PlainCommunicator):
+    @property
+    def rendezvous_count(self) -> int:
+        raise LookupError("lost count")
+
+
+class CannotCount(PlainBackend):
+    """Says that it counts its rendezvous, and raises when it is asked."""
+
+    name = "cannot-count"
+    communicator = _CannotCount
+
+    def capabilities(self, context: RankContext) -> frozenset[str]:
+        return super().capabilities(context) | {"rendezvous_count"}
+
+
 class RefusesToOpen(PlainBackend):
     """Raises in open, on rank 1 only."""
 
