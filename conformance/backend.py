@@ -8,6 +8,8 @@ supported*, never as passed. Addresses are device addresses, sizes and offsets a
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from collections.abc import Callable, Hashable
 from typing import Any, Final, Protocol, TypeVar
 
@@ -156,7 +158,7 @@ _SHIPPED: Final = {
 
 
 def load_backend(name: str) -> Backend:
-    """Find a backend by name, or as ``module:Class``.
+    """Find a backend by name, or as ``module:Class``; the module may lie in the current folder.
 
     Raises
     ------
@@ -171,15 +173,35 @@ def load_backend(name: str) -> Backend:
         made = {**MUTANTS, **VARIANTS}.get(name)
         if made is not None:
             return made.make()
-        raise UsageError(f"backend={name!r}: known are {', '.join(sorted(_SHIPPED))}; others are given as module:Class")
+        known = f"{', '.join(sorted(_SHIPPED))} and the {len(MUTANTS) + len(VARIANTS)} of the corpus"
+        raise UsageError(f"backend={name!r}: known are {known}; others are given as module:Class")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # last: a module of the current folder hides nothing that is installed
     try:
         found: Any = getattr(importlib.import_module(module_name), class_name)
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"backend={name!r}: {error}") from None
+    except (Exception, SystemExit) as error:
+        said = str(error) if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: {error}"
+        raise UsageError(f"backend={name!r}: {said}") from error
+    return make_backend(found, name)
+
+
+def make_backend(found: Any, name: str = "") -> Backend:
+    """Give the backend that a class makes, or that an object is.
+
+    Raises
+    ------
+    allranks.errors.UsageError
+        If it cannot be made, or does not follow the protocol; the message says what is missing.
+    """
+    kind = found if isinstance(found, type) else type(found)
+    where = f"backend={name or kind.__name__!r}"
     for needed in ("capabilities", "open"):
         if not callable(getattr(found, needed, None)):
-            raise UsageError(f"backend={name!r}: class {class_name} has no method {needed}")
-    backend: Backend = found()
+            raise UsageError(f"{where}: class {kind.__name__} has no method {needed}")
+    try:
+        backend: Backend = found() if isinstance(found, type) else found
+    except Exception as error:
+        raise UsageError(f"{where}: {kind.__name__}() raises {type(error).__name__}: {error}") from error
     if not isinstance(getattr(backend, "name", None), str):
-        raise UsageError(f"backend={name!r}: class {class_name} has no attribute name of type str")
+        raise UsageError(f"{where}: class {kind.__name__} has no attribute name of type str")
     return backend

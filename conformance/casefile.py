@@ -20,6 +20,8 @@ from allranks.conformance.program import STEP_TYPES, Operand, Program
 from allranks.errors import UsageError
 
 VERSION: Final = 1
+_MOST: Final = 2**63 - 1
+_MOST_STEPS: Final = 100_000
 
 _BY_NAME: Final = {kind.__name__: kind for kind in STEP_TYPES}
 
@@ -108,6 +110,8 @@ class _Reader:
                 raise self.fail(place, value, f"wants {hint.__name__}")
             if hint is int and value < 0:
                 raise self.fail(place, value, "is not negative")
+            if hint is int and value > _MOST:
+                raise self.fail(place, value, f"is at most {_MOST}")
             return value
         if isinstance(hint, type) and dataclasses.is_dataclass(hint):
             return self.record(hint, value, place)
@@ -117,7 +121,10 @@ class _Reader:
         if not isinstance(value, Mapping) or not set(value) <= {"default", "except"} or "default" not in value:
             raise self.fail(place, value, "wants default, and except if some ranks differ")
         exceptions = {}
-        for rank, other in value.get("except", {}).items():
+        differing = value.get("except", {})
+        if not isinstance(differing, Mapping):
+            raise self.fail(f"{place}.except", differing, "wants ranks and values")
+        for rank, other in differing.items():
             if not rank.isdecimal():
                 raise self.fail(f"{place}.except", rank, "keys are ranks")
             exceptions[int(rank)] = self.read(hint, other, f"{place}.except.{rank}")
@@ -164,10 +171,20 @@ class _Reader:
         )
 
 
+def _count(steps: tuple[program_module.Step, ...]) -> int:
+    """Give how many steps there are with every `Repeat` written out."""
+    return sum(
+        step.times * max(1, _count(step.steps)) if isinstance(step, program_module.Repeat) else 1 for step in steps
+    )
+
+
 def _check(reader: _Reader, program: Program) -> None:
     """Check what types do not say."""
     if not 1 <= program.rank_count <= 1024:
         raise reader.fail("program.rank_count", program.rank_count, "from 1 to 1024")
+    count = _count(program.steps)
+    if count > _MOST_STEPS:
+        raise reader.fail("program.steps", count, f"at most {_MOST_STEPS} steps in all, with every Repeat written out")
     for numbered in program_module.unrolled(program):
         step = numbered.step
         place = f"step {numbered.number}"
@@ -201,13 +218,20 @@ def loads(text: str, source: str = "case") -> Case:
         value = json.loads(text)
     except json.JSONDecodeError as error:
         raise UsageError(f"{source}: line {error.lineno} column {error.colno}: not JSON, or cut off") from None
+    except RecursionError:
+        raise UsageError(f"{source}: nested too deeply") from None
+    except ValueError as error:
+        raise UsageError(f"{source}: {error}") from None
     if not isinstance(value, dict) or "allranks_case" not in value:
         raise UsageError(f"{source}: no case file (allranks_case is missing)")
     version = value.pop("allranks_case")
-    if version != VERSION:
+    if type(version) is not int or version != VERSION:
         raise UsageError(f"{source}: allranks_case={version!r}: this version of allranks reads {VERSION}")
-    case: Case = reader.record(Case, value, "case")
-    _check(reader, case.program)
+    try:
+        case: Case = reader.record(Case, value, "case")
+        _check(reader, case.program)
+    except RecursionError:
+        raise UsageError(f"{source}: nested too deeply") from None
     return case
 
 

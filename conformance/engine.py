@@ -6,8 +6,10 @@ then reduced with that requirement's own predicate.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import hashlib
+from collections.abc import Callable, Iterable, MutableSequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, settings
@@ -15,7 +17,7 @@ from hypothesis import HealthCheck, Phase, settings
 from allranks import sim
 from allranks.conformance.backend import Backend
 from allranks.conformance.casefile import Case
-from allranks.conformance.checks import FAULTED, Violation, judge
+from allranks.conformance.checks import Violation, judge
 from allranks.conformance.faults import PROGRAMS, with_faults
 from allranks.conformance.plan import planned
 from allranks.conformance.program import Program
@@ -24,7 +26,15 @@ from allranks.conformance.requirements import FAMILIES, REQUIREMENTS
 from allranks.conformance.schedules import realised
 from allranks.conformance.strategies import programs
 from allranks.conformance.trace import Trace
-from allranks.conformance.worlds.threads import RunOptions, ThreadsWorld
+from allranks.conformance.worlds.threads import QUIET_TIMEOUT_S, RunOptions, ThreadsWorld
+
+# What shipped cases are counted under, beside the families.
+CASES: Final = "cases"
+# What a few Programs are counted under of which one driver call fails in each run.
+FAULTS: Final = "faults"
+# A backend that hangs or ends its process this often among the Programs of one source is not asked for more of them:
+# each such Program costs a time-out, or a new process.
+MOST_INTERRUPTIONS: Final = 3
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,6 +58,35 @@ class Tally:
     violations: int = 0
 
 
+@dataclass(slots=True, kw_only=True)
+class Ran:
+    """What one Program came to.
+
+    Parameters
+    ----------
+    source, examples
+        Where it comes from, and its number there, from 1.
+    capabilities : tuple of str
+        What the backend says that it has.
+    tallies : mapping of str to Tally
+        How much was looked at, by requirement.
+    findings : list of Finding
+        What it breaks, as far as that was not known before.
+    differs : Program, optional
+        The Program, if it was run twice and gave two Traces.
+    interruption : Finding, optional
+        That the backend kept its turn for ever outside of the driver, or ended the process.
+    """
+
+    source: str
+    examples: int
+    capabilities: tuple[str, ...] = ()
+    tallies: dict[str, Tally] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    differs: Program | None = None
+    interruption: Finding | None = None
+
+
 @dataclass(slots=True)
 class Result:
     """What a check of a backend came to."""
@@ -62,6 +101,45 @@ class Result:
     tallies: dict[str, Tally] = field(default_factory=dict)
     findings: dict[str, Finding] = field(default_factory=dict)
     nondeterministic: list[Program] = field(default_factory=list)
+    interruptions: list[Finding] = field(default_factory=list)
+    draws: dict[str, str] = field(default_factory=dict)  # digest of the Programs drawn, by family
+    stopped: dict[str, int] = field(default_factory=dict)  # sources given up, and after how many Programs
+
+    def __post_init__(self) -> None:
+        for name in self.requirements:
+            self.tallies.setdefault(name, Tally())
+
+    def add(self, ran: Ran) -> None:
+        """Take in what one more Program came to."""
+        self.programs += 1
+        self.capabilities = ran.capabilities or self.capabilities
+        for name, tally in ran.tallies.items():
+            total = self.tallies[name]
+            total.evaluated += tally.evaluated
+            total.inconclusive += tally.inconclusive
+            total.violations += tally.violations
+        for finding in ran.findings:
+            self.findings.setdefault(finding.requirement, finding)
+        if ran.differs is not None:
+            self.nondeterministic.append(ran.differs)
+        if ran.interruption is not None:
+            self.interruptions.append(ran.interruption)
+
+    def absorb(self, other: Result) -> None:
+        """Take in the result of other Programs, which are judged by some or all of the same requirements."""
+        self.programs += other.programs
+        self.capabilities = other.capabilities or self.capabilities
+        for name, tally in other.tallies.items():
+            total = self.tallies[name]
+            total.evaluated += tally.evaluated
+            total.inconclusive += tally.inconclusive
+            total.violations += tally.violations
+        for name, finding in other.findings.items():
+            self.findings.setdefault(name, finding)
+        self.nondeterministic += other.nondeterministic
+        self.interruptions += other.interruptions
+        self.draws.update(other.draws)
+        self.stopped.update(other.stopped)
 
     def status(self, requirement: str) -> str:
         """Give "fail", "pass", "not supported" or "not run"."""
@@ -73,7 +151,8 @@ class Result:
         return "pass" if self.tallies[requirement].evaluated else "not run"
 
 
-Progress = Callable[[str, int], None]
+Progress = Callable[[Ran], None]
+Starting = Callable[[int], None]
 
 
 class Engine:
@@ -91,8 +170,14 @@ class Engine:
         What the Programs depend on.
     max_ranks : int
         Ranks at most.
-    progress : callable (source, programs run)
+    progress : callable (Ran)
         Told after every Program.
+    starting : callable (number of the Program)
+        Told before every Program; 0 for one that is passed over.
+    quiet_timeout_s : float
+        Real seconds that a rank may keep the turn without coming by the driver.
+    board : mutable sequence of int, optional
+        Where ranks write what they do; see `ThreadsWorld`.
     """
 
     def __init__(
@@ -103,91 +188,95 @@ class Engine:
         *,
         seed: int,
         max_ranks: int,
-        progress: Progress = lambda source, count: None,
+        progress: Progress = lambda ran: None,
+        starting: Starting = lambda examples: None,
+        quiet_timeout_s: float = QUIET_TIMEOUT_S,
+        board: MutableSequence[int] | None = None,
     ) -> None:
-        self.world = ThreadsWorld(backend, machine)
+        self.world = ThreadsWorld(backend, machine, quiet_timeout_s=quiet_timeout_s, board=board)
         self.max_ranks = max_ranks
         self.progress = progress
+        self.starting = starting
         self.result = Result(backend.name, machine.name, seed, max_ranks, requirements)
-        self.result.tallies = {name: Tally() for name in requirements}
 
     def run_case(self, name: str, case: Case) -> Trace:
         """Run one case and judge it."""
         return self._run(case.program, name, 1)
 
-    def run_cases(self, cases: Iterable[tuple[str, Case]]) -> None:
-        """Run cases that the machine has room for."""
-        for name, case in cases:
-            if case.program.rank_count <= self.world.machine.device_count:
-                self.run_case(name, case)
+    def run_cases(self, cases: Iterable[tuple[str, Case]], *, skip: int = 0) -> None:
+        """Run cases that the machine has room for, but for the first `skip` of them."""
+        fitting = [case for _, case in cases if case.program.rank_count <= self.world.machine.device_count]
+        for examples, case in enumerate(fitting, start=1):
+            if examples > skip and not self._gives_up(CASES, examples):
+                self._run(case.program, CASES, examples)
 
-    def run_family(self, family: str, count: int) -> None:
-        """Generate `count` Programs of a family and run them."""
-        examples = 0
+    def run_family(self, family: str, count: int, *, skip: int = 0) -> None:
+        """Generate `count` Programs of a family and run them, but for the first `skip` of them."""
+        drawn = hashlib.sha256()
 
-        @hypothesis.seed(self.result.seed)
-        @settings(
-            max_examples=count,
-            database=None,
-            deadline=None,
-            phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        )
-        @hypothesis.given(programs(family, max_ranks=self.max_ranks))
-        def generated(program: Program) -> None:
-            nonlocal examples
-            examples += 1
-            self._run(program, family, examples)
+        def use(program: Program, examples: int) -> None:
+            drawn.update(repr(program).encode())
+            if examples <= skip:
+                self.starting(0)
+            elif not self._gives_up(family, examples):
+                self._run(program, family, examples)
 
-        generated()
-        if family == "LIFE":
-            self.run_faults()
+        draw_programs(family, count, use, seed=self.result.seed, max_ranks=self.max_ranks)
+        self.result.draws[family] = drawn.hexdigest()
 
-    def run_faults(self) -> None:
-        """Let every driver call fail that the communicator makes in a few Programs, one call a run."""
-        if FAULTED.isdisjoint(self.result.requirements):
-            return
-        examples = 0
-        for program in PROGRAMS:
-            if program.rank_count > self.max_ranks:
-                continue
-            for faulted in with_faults(program, self.world.run(program)):
-                examples += 1
-                self._run(faulted, "faults", examples)
+    def faulted(self) -> list[Program]:
+        """Give a few Programs in which one driver call fails, for every call that the communicator makes in them."""
+        return [
+            faulted
+            for program in PROGRAMS
+            if program.rank_count <= self.max_ranks
+            for faulted in with_faults(program, self.world.run(program))
+        ]
+
+    def run_faults(self, faulted: list[Program], *, skip: int = 0) -> None:
+        """Run what `faulted` gave, but for the first `skip` of them."""
+        for examples, program in enumerate(faulted, start=1):
+            if examples > skip and not self._gives_up(FAULTS, examples):
+                self._run(program, FAULTS, examples)
 
     def families(self) -> list[str]:
         """Give the families whose Programs the requirements need."""
-        wanted = {REQUIREMENTS[name].family for name in self.result.requirements}
-        return [family for family in FAMILIES if family in wanted]
+        return families_of(self.result.requirements)
+
+    def _gives_up(self, source: str, examples: int) -> bool:
+        if sum(finding.source == source for finding in self.result.interruptions) < MOST_INTERRUPTIONS:
+            return False
+        self.result.stopped.setdefault(source, examples - 1)
+        return True
 
     def _run(self, program: Program, source: str, examples: int) -> Trace:
         result = self.result
+        self.starting(examples)
         plan = list(planned(program))
         trace = self.world.run(program, plan=plan)
-        result.programs += 1
-        result.capabilities = trace.capabilities or result.capabilities
+        ran = Ran(source=source, examples=examples, capabilities=trace.capabilities)
         # One run in 50 is done twice: a difference is a finding of its own, about the backend or about us.
-        if (
-            result.programs % 50 == 1
-            and not trace.outside
-            and self.world.run(program, plan=plan).digest() != trace.digest()
-        ):
-            result.nondeterministic.append(program)
+        if examples % 50 == 1 and not trace.outside and self.world.run(program, plan=plan).digest() != trace.digest():
+            ran.differs = program
         for name, outcome in judge(program, trace, result.requirements, plan=plan).items():
-            tally = result.tallies[name]
-            tally.evaluated += outcome.evaluated
-            tally.inconclusive += outcome.inconclusive
-            tally.violations += len(outcome.violations)
+            ran.tallies[name] = Tally(outcome.evaluated, outcome.inconclusive, len(outcome.violations))
             if outcome.violations and name not in result.findings:
-                result.findings[name] = Finding(
-                    requirement=name,
-                    program=realised(program, trace),
-                    violation=outcome.violations[0],
-                    trace=trace,
-                    source=source,
-                    examples=examples,
+                ran.findings.append(
+                    Finding(
+                        requirement=name,
+                        program=realised(program, trace),
+                        violation=outcome.violations[0],
+                        trace=trace,
+                        source=source,
+                        examples=examples,
+                    )
                 )
-        self.progress(source, 1)
+        if trace.outside:
+            ran.interruption = interruption(
+                program, trace, f"a rank kept its turn without coming by the driver:\n{trace.outside}", source, examples
+            )
+        result.add(ran)
+        self.progress(ran)
         return trace
 
     def violation_of(self, program: Program, requirement: str) -> tuple[Trace, Violation] | None:
@@ -197,7 +286,9 @@ class Engine:
         return (trace, violations[0]) if violations else None
 
     def reduce(self, finding: Finding, max_runs: int = 1000) -> Finding:
-        """Make a finding's Program small."""
+        """Make a finding's Program small; one that never ends stays as it is, for each run of it costs a time-out."""
+        if finding.trace.outside:
+            return finding
         requirement = finding.requirement
         small = reduce_program(
             finding.program, lambda candidate: self.violation_of(candidate, requirement) is not None, max_runs=max_runs
@@ -218,6 +309,45 @@ class Engine:
     def close(self) -> None:
         """End the world."""
         self.world.close()
+
+
+def draw_programs(family: str, count: int, use: Callable[[Program, int], None], *, seed: int, max_ranks: int) -> None:
+    """Draw `count` Programs of a family, and use each with its number, from 1. They depend on the arguments alone."""
+    examples = 0
+
+    @hypothesis.seed(seed)
+    @settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @hypothesis.given(programs(family, max_ranks=max_ranks))
+    def generated(program: Program) -> None:
+        nonlocal examples
+        examples += 1
+        use(program, examples)
+
+    generated()
+
+
+def families_of(requirements: tuple[str, ...]) -> list[str]:
+    """Give the families whose Programs the requirements need."""
+    wanted = {REQUIREMENTS[name].family for name in requirements}
+    return [family for family in FAMILIES if family in wanted]
+
+
+def interruption(program: Program, trace: Trace, evidence: str, source: str, examples: int) -> Finding:
+    """Make the finding that a Program never came to its end: no collective step may do that, whatever was asked for."""
+    return Finding(
+        requirement="RDV-1",
+        program=program,
+        violation=Violation(requirement="RDV-1", rank=-1, step=-1, operation="run", evidence=evidence),
+        trace=trace,
+        source=source,
+        examples=examples,
+    )
 
 
 def run_once(backend: Backend, machine: sim.Machine, program: Program, options: RunOptions | None = None) -> Trace:

@@ -8,10 +8,12 @@ from typing import Any, Final
 from xml.etree import ElementTree
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from allranks import __version__
 from allranks.conformance.engine import Finding, Result
+from allranks.conformance.expected import NOTHING_EXPECTED, Expected
 from allranks.conformance.requirements import REQUIREMENTS
 from allranks.conformance.story import lanes, tell
 
@@ -19,17 +21,18 @@ SCHEMA: Final = 1
 _STYLES: Final = {"pass": "green", "fail": "bold red", "not supported": "yellow", "not run": "magenta"}
 
 
-def exit_code(result: Result) -> int:
-    """Give 1 for a violation of a *must*, 3 if something asked for was not evaluated, else 0."""
-    if result.nondeterministic:
+def exit_code(result: Result, expected: Expected = NOTHING_EXPECTED) -> int:
+    """Give 1 for a violation of a *must* or a stale expectation, 3 if something was not evaluated, else 0."""
+    if result.nondeterministic or expected.stale(result):
         return 1
-    if any(REQUIREMENTS[name].level == "must" for name in result.findings):
+    broken = {*result.findings, *(finding.requirement for finding in result.interruptions)}
+    if any(REQUIREMENTS[name].level == "must" and not expected.reason(name) for name in broken):
         return 1
     statuses = [result.status(name) for name in result.requirements]
     return 3 if "not run" in statuses or set(statuses) <= {"not supported"} else 0
 
 
-def print_matrix(console: Console, result: Result) -> None:
+def print_matrix(console: Console, result: Result, expected: Expected = NOTHING_EXPECTED) -> None:
     """Print requirement by requirement: what came of it, and how much was looked at."""
     table = Table(title=f"{result.backend} on {result.machine}, up to {result.rank_count} ranks, seed {result.seed}")
     table.add_column("requirement")
@@ -41,7 +44,7 @@ def print_matrix(console: Console, result: Result) -> None:
         tally, status = result.tallies[name], result.status(name)
         table.add_row(
             name,
-            f"[{_STYLES[status]}]{status}[/]",
+            f"[{_STYLES[status]}]{status}[/]" + (" (expected)" if status == "fail" and expected.reason(name) else ""),
             str(tally.evaluated),
             str(tally.inconclusive),
             REQUIREMENTS[name].statement + ("" if REQUIREMENTS[name].checks else " (No check yet.)"),
@@ -53,20 +56,38 @@ def print_matrix(console: Console, result: Result) -> None:
             f"[bold red]Uncontrolled nondeterminism:[/] {len(result.nondeterministic)} Programs gave another Trace "
             "when they were run again."
         )
+    for line in [*incomplete(result), *expected.stale(result).values()]:
+        console.print(f"[bold red]{escape(line)}[/]", highlight=False, soft_wrap=True)
+
+
+def incomplete(result: Result) -> list[str]:
+    """Give a line for what never ended, and for what was therefore not run."""
+    lines = []
+    if result.interruptions:
+        what = result.interruptions[0].violation.evidence.splitlines()[0].removesuffix(":")
+        lines.append(f"{len(result.interruptions)} Programs never came to their end; the first: {what}")
+    lines += [
+        f"{source}: given up after {count} Programs, for that had happened too often"
+        for source, count in result.stopped.items()
+    ]
+    return lines
 
 
 def print_finding(console: Console, finding: Finding, replay: str) -> None:
     """Print a failure: the story, and the lanes."""
-    console.print()
-    for line in tell(finding.program, finding.trace, finding.violation, replay):
+    for line in ["", *describe(finding, replay)]:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-    console.print()
-    for line in lanes(finding.program, finding.trace):
-        console.print(f"    {line}", markup=False, highlight=False, soft_wrap=True)
 
 
-def as_json(result: Result, cases: dict[str, str]) -> dict[str, Any]:
-    """Give a result as plain data; `cases` are the case files of the findings."""
+def describe(finding: Finding, replay: str = "") -> list[str]:
+    """Give a failure as lines: the story, the lanes, and last the command that shows it again."""
+    story = "\n".join(tell(finding.program, finding.trace, finding.violation)).splitlines()
+    drawn = [f"    {line}".rstrip() for line in lanes(finding.program, finding.trace)]
+    return [*story, "", *drawn, *(["", f"Again: {replay}"] if replay else [])]
+
+
+def as_json(result: Result, cases: dict[str, str], expected: Expected = NOTHING_EXPECTED) -> dict[str, Any]:
+    """Give a result as plain data; `cases` are the case files of the findings, `draws` digests of the Programs."""
     return {
         "schema": SCHEMA,
         "allranks": __version__,
@@ -77,6 +98,9 @@ def as_json(result: Result, cases: dict[str, str]) -> dict[str, Any]:
         "capabilities": list(result.capabilities),
         "programs": result.programs,
         "nondeterministic": len(result.nondeterministic),
+        "interrupted": len(result.interruptions),
+        "given_up": dict(result.stopped),
+        "draws": dict(result.draws),
         "requirements": {
             name: {
                 "status": result.status(name),
@@ -84,6 +108,7 @@ def as_json(result: Result, cases: dict[str, str]) -> dict[str, Any]:
                 "evaluated": result.tallies[name].evaluated,
                 "inconclusive": result.tallies[name].inconclusive,
                 "violations": result.tallies[name].violations,
+                **({"expected": expected.reason(name)} if expected.reason(name) else {}),
                 **(_finding(result.findings[name], cases.get(name)) if name in result.findings else {}),
             }
             for name in result.requirements
@@ -101,29 +126,35 @@ def _finding(finding: Finding, case: str | None) -> dict[str, Any]:
     }
 
 
-def write_json(path: Path, result: Result, cases: dict[str, str]) -> None:
+def write_json(path: Path, result: Result, cases: dict[str, str], expected: Expected) -> None:
     """Write a result as JSON."""
-    path.write_text(json.dumps(as_json(result, cases), indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(as_json(result, cases, expected), indent=1) + "\n", encoding="utf-8")
 
 
-def write_junit(path: Path, result: Result) -> None:
+def write_junit(path: Path, result: Result, expected: Expected) -> None:
     """Write a result as JUnit XML: one test case a requirement."""
     statuses = {name: result.status(name) for name in result.requirements}
+    reasons = {name: expected.reason(name) for name, status in statuses.items() if status == "fail"}
+    stale = expected.stale(result)
     suite = ElementTree.Element(
         "testsuite",
         name=f"allranks {result.backend}",
         tests=str(len(statuses)),
-        failures=str(sum(status == "fail" for status in statuses.values())),
-        skipped=str(sum(status in ("not supported", "not run") for status in statuses.values())),
+        failures=str(sum(not reason for reason in reasons.values()) + len(stale)),
+        skipped=str(
+            sum(status in ("not supported", "not run") or bool(reasons.get(name)) for name, status in statuses.items())
+        ),
     )
     for name, status in statuses.items():
         case = ElementTree.SubElement(suite, "testcase", classname=f"allranks.{result.backend}", name=name)
-        if status == "fail":
+        if reasons.get(name):
+            ElementTree.SubElement(case, "skipped", message=f"expected failure: {reasons[name]}")
+        elif status == "fail":
             finding = result.findings[name]
             failure = ElementTree.SubElement(case, "failure", message=finding.violation.evidence)
-            failure.text = "\n".join(
-                [*tell(finding.program, finding.trace, finding.violation), "", *lanes(finding.program, finding.trace)]
-            )
+            failure.text = "\n".join(describe(finding))
         elif status != "pass":
             ElementTree.SubElement(case, "skipped", message=status)
+        if name in stale:
+            ElementTree.SubElement(case, "failure", message=stale[name])
     ElementTree.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)

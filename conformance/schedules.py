@@ -172,7 +172,10 @@ class RankFunctions:
         node.run_begin(self.rank_count, schedule)
         self._threads.start([job(rank) for rank in range(self.rank_count)])
         if not node.run_wait(_QUIET_S):
-            return f"a rank kept its turn:\n{self._threads.abandon()}"
+            stacks = self._threads.stacks(self.rank_count)
+            self._threads.abandon()
+            lines = [f"rank {rank}: {' < '.join(reversed(stack))}" for rank, (stack, _) in sorted(stacks.items())]
+            return "\n".join(["a rank kept its turn:", *lines])
         stalled = node.stalled
         node.close()
         if stalled:

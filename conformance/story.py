@@ -67,7 +67,7 @@ def tell(program: Program, trace: Trace, violation: Violation, replay: str = "")
     steps = sum(1 for _ in p.unrolled(program))
     lines = [
         f"{violation.requirement} is broken in {where}: {trace.backend}, {program.rank_count} ranks, {steps} steps.",
-        f"  {violation.evidence}",
+        *(f"  {line}" for line in violation.evidence.splitlines()),
     ]
     if trace.moments:
         moment = trace.moments[0]

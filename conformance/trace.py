@@ -21,6 +21,13 @@ OPENING: Final = 1_000_000_000
 CLOSING: Final = 1_000_000_001
 PROBING: Final = 1_000_000_002
 
+
+def place_of(label: int, operations: Mapping[int, str]) -> str:
+    """Name what a label means: ``"step 3 (connect)"``; `operations` are those of the steps, by number."""
+    special = {OPENING: "open", CLOSING: "close", PROBING: "a collective after the last step"}
+    return special.get(label) or f"step {label} ({operations.get(label, 'unknown')})"
+
+
 Status = Literal["ok", "error", "stalled", "not_reached", "skipped", "unsupported"]
 
 
@@ -37,6 +44,8 @@ class Event:
         Text and kind of the error; empty without one.
     error_code : str
         Name of the driver's code, if the error has one: ``CUDA_ERROR_OUT_OF_MEMORY``.
+    raised_at : tuple of str
+        Where an exception that is none of `allranks.errors` came from, outermost first: ``"file.py:12 in connect"``.
     rendezvous : int
         Internal rendezvous that the step entered; -1: the backend does not say.
     observed : mapping of str to value
@@ -47,6 +56,7 @@ class Event:
     error: str = ""
     error_type: str = ""
     error_code: str = ""
+    raised_at: tuple[str, ...] = ()
     rendezvous: int = -1
     observed: dict[str, Any] = field(default_factory=dict)
 
@@ -99,6 +109,8 @@ class Trace:
         What the user's buffers held after the last step, wherever steps had touched them; empty after a failure.
     probes : list over ranks of list of Event
         Collectives on fresh buffers after the last step, if something had failed and all ranks got so far.
+    opening : list over ranks of Event
+        What open was.
     closing : list over ranks of Event
         What close was.
     after_close : list over ranks of list of Event
@@ -114,7 +126,7 @@ class Trace:
     deviations : tuple of (decision, choice)
         Where the schedule did not go on with the current task.
     outside : str
-        The stack of a rank that kept the turn without coming by the driver; empty: none did.
+        Where the ranks were when one kept the turn without coming by the driver, or ended the process; empty: none did.
     """
 
     backend: str
@@ -128,6 +140,7 @@ class Trace:
     calls: list[npt.NDArray[np.void]] = field(default_factory=list)
     contents: dict[tuple[int, int], list[tuple[int, bytes]]] = field(default_factory=dict)
     probes: list[list[Event]] = field(default_factory=list)
+    opening: list[Event] = field(default_factory=list)
     closing: list[Event] = field(default_factory=list)
     after_close: list[list[Event]] = field(default_factory=list)
     ledger: tuple[dict[str, Any], ...] | None = None

@@ -157,6 +157,8 @@ class View:
     @staticmethod
     def describe(event: Event) -> str:
         """Say how a step ended."""
+        if event.raised_at:
+            return f"{event.error_type}: {event.error}, raised at {' < '.join(reversed(event.raised_at))}"
         return {"stalled": "waits for ever", "not_reached": "was never reached", "unsupported": "cannot do it"}.get(
             event.status, event.error
         )

@@ -26,6 +26,14 @@ def rdv_1(view: View) -> Outcome:
     (LIFE-2).
     """
     outcome = Outcome()
+    refused = [rank for rank, event in enumerate(view.trace.opening) if event.status == "error"]
+    if refused and not _out_of_memory(view.trace.opening[refused[0]]):
+        first = next((rank for rank in refused if view.trace.opening[rank].raised_at), refused[0])
+        evidence = f"rank {first}: open: {view.describe(view.trace.opening[first])}"
+        return Outcome(
+            evaluated=1,
+            violations=[Violation(requirement="RDV-1", rank=first, step=-1, operation="open", evidence=evidence)],
+        )
     for step in view.plan:
         if not (step.applies and step.collective):
             continue
@@ -46,11 +54,12 @@ def rdv_1(view: View) -> Outcome:
             continue
         outcome.evaluated += 1
         went_on = [rank for rank in view.ranks if events[rank].status == "ok"]
-        evidence = f"rank {bad[0]}: {view.describe(events[bad[0]])}"
+        first = next((rank for rank in bad if events[rank].raised_at), bad[0])  # the others' errors may follow from it
+        evidence = f"rank {first}: {view.describe(events[first])}"
         if went_on:
             evidence += f"; ranks {went_on} have gone on"
         outcome.violations.append(
-            Violation(requirement="RDV-1", rank=bad[0], step=step.number, operation=step.operation, evidence=evidence)
+            Violation(requirement="RDV-1", rank=first, step=step.number, operation=step.operation, evidence=evidence)
         )
         break
     if view.trace.outside:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from allranks import sim
+from allranks.conformance.running import MOST_RANKS
 from allranks.errors import UsageError
+
+T = TypeVar("T")
 
 
 class Parser(argparse.ArgumentParser):
@@ -29,6 +34,27 @@ def machine_for(name: str, ranks: int) -> sim.Machine:
     return sim.machine(name, devices=max(8, ranks))
 
 
+def read(option: str, reader: Callable[[str], T], text: str) -> T:
+    """Read an option's text as argparse would.
+
+    Raises
+    ------
+    allranks.errors.UsageError
+        If it is not what the reader wants.
+    """
+    try:
+        return reader(text)
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(f"{option}: {error}") from None
+
+
+def whole(text: str) -> int:
+    """Read a whole number from 0 on."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}: a whole number from 0 on")
+    return int(text)
+
+
 def positive(text: str) -> int:
     """Read a whole number from 1 on."""
     if not text.isdecimal() or int(text) < 1:
@@ -39,9 +65,34 @@ def positive(text: str) -> int:
 def ranks(text: str) -> int:
     """Read a number of ranks."""
     count = positive(text)
-    if count > 128:
-        raise argparse.ArgumentTypeError(f"{text!r}: at most 128 ranks")
+    if count > MOST_RANKS:
+        raise argparse.ArgumentTypeError(f"{text!r}: at most {MOST_RANKS} ranks")
     return count
+
+
+def seconds(text: str) -> float:
+    """Read a time in seconds."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r}: seconds, more than 0")
+    return value
+
+
+def writable(text: str) -> Path:
+    """Read the name of a file to be written at the end; that it can be is found out now."""
+    path = Path(text)
+    there = path.exists()
+    try:
+        with path.open("ab"):
+            pass
+        if not there:
+            path.unlink()
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: cannot be written: {error.strerror}") from None
+    return path
 
 
 def folder(text: str) -> Path:
@@ -49,4 +100,7 @@ def folder(text: str) -> Path:
     path = Path(text)
     if path.exists() and not path.is_dir():
         raise argparse.ArgumentTypeError(f"{text!r}: not a folder")
+    nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise argparse.ArgumentTypeError(f"{text!r}: cannot be written: {nearest} forbids it")
     return path

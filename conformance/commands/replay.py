@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from rich.console import Console
@@ -11,8 +12,11 @@ from allranks.conformance.backend import load_backend
 from allranks.conformance.casefile import Case, load
 from allranks.conformance.cases import shipped
 from allranks.conformance.checks import CHECKS
-from allranks.conformance.commands.options import Parser, machine_for
-from allranks.conformance.engine import Engine
+from allranks.conformance.commands.options import Parser, machine_for, seconds
+from allranks.conformance.isolated import run_jobs
+from allranks.conformance.running import DEFAULT_MACHINE
+from allranks.conformance.worker import Job
+from allranks.conformance.worlds.threads import QUIET_TIMEOUT_S
 from allranks.errors import UsageError
 
 
@@ -39,25 +43,37 @@ def run(argv: list[str]) -> int:
     parser.add_argument("case", metavar="CASE", help="a case file, or the name of a shipped case")
     parser.add_argument("--backend", default="refimpl", metavar="NAME|MODULE:CLASS", help="the communicator under test")
     parser.add_argument("--machine", metavar="M", help="instead of the case's own simulated machine")
+    parser.add_argument(
+        "--quiet-timeout",
+        type=seconds,
+        default=QUIET_TIMEOUT_S,
+        metavar="S",
+        help=f"real seconds that the backend may stay away from the driver (default {QUIET_TIMEOUT_S:g})",
+    )
     arguments = parser.parse_args(argv)
     case = find_case(arguments.case)
     backend = load_backend(arguments.backend)
     count = case.program.rank_count
-    machine = machine_for(arguments.machine or case.machine or "h100", count)
-    engine = Engine(backend, machine, tuple(CHECKS), seed=case.program.seed, max_ranks=count)
-    try:
-        engine.run_case(arguments.case, case)
-    finally:
-        engine.close()
+    job = Job(
+        backend=arguments.backend,
+        machine=machine_for(arguments.machine or case.machine or DEFAULT_MACHINE, count),
+        requirements=tuple(CHECKS),
+        seed=case.program.seed,
+        max_ranks=count,
+        quiet_timeout_s=arguments.quiet_timeout,
+        source=arguments.case,
+        case=case,
+    )
+    ((result, _),) = run_jobs([job])
     console = Console()
-    again = f"allranks replay {arguments.case} --backend {arguments.backend}"
-    for finding in engine.result.findings.values():
+    again = shlex.join(["allranks", "replay", arguments.case, "--backend", arguments.backend])
+    for finding in result.findings.values():
         report.print_finding(console, finding, again)
     if case.title:
         console.print(f"{case.title}", markup=False)
-    broken = ", ".join(engine.result.findings) or "nothing"
-    looked = sum(tally.evaluated for tally in engine.result.tallies.values())
+    broken = ", ".join(result.findings) or "nothing"
+    looked = sum(tally.evaluated for tally in result.tallies.values())
     console.print(f"{broken} broken on {backend.name}; {looked} things evaluated.", markup=False, highlight=False)
-    if engine.result.findings:
+    if result.findings:
         return 1
     return 0 if looked else 3

@@ -91,6 +91,8 @@ FAMILIES: Final = tuple(dict.fromkeys(REQUIREMENTS[name].family for name in CHEC
 def select(names: list[str]) -> tuple[str, ...]:
     """Give the ids that the names mean: ids, families, or, when there are none, everything that has a check.
 
+    A family means those of its requirements that have a check, if any has one; by its id each can be asked for.
+
     Raises
     ------
     allranks.errors.UsageError
@@ -100,9 +102,11 @@ def select(names: list[str]) -> tuple[str, ...]:
         return CHECKED
     chosen: list[str] = []
     for name in names:
-        found = [known for known, requirement in REQUIREMENTS.items() if name.upper() in (known, requirement.family)]
+        family = [known for known, requirement in REQUIREMENTS.items() if requirement.family == name.upper()]
+        checked = [known for known in family if known in CHECKED]
+        found = [name.upper()] if name.upper() in REQUIREMENTS else checked or family
         if not found:
-            families = ", ".join(FAMILY_TITLES)
-            raise UsageError(f"requirement={name!r}: an id such as RDV-2, or one of the families {families}")
-        chosen += [known for known in found if known not in chosen]
+            known = ", ".join(FAMILY_TITLES)
+            raise UsageError(f"requirement={name!r}: an id such as RDV-2, or one of the families {known}")
+        chosen += [one for one in found if one not in chosen]
     return tuple(chosen)

@@ -1,18 +1,20 @@
 """Threads that play ranks: made once, used for every run.
 
 A run is long over when the next begins, so a rank's thread only ever waits for its next job. Threads that a backend
-blocked for good are left behind and replaced.
+blocked for good are left behind and replaced; those that compute are told to end, and do so if they are in Python.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import queue
 import sys
 import threading
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from allranks.conformance.worlds.stacks import Abandoned, stack_of, within_allranks
 
 Job = Callable[[], None]
 
@@ -26,8 +28,11 @@ class _Worker:
 def _serve(jobs: queue.SimpleQueue[Job | None], cpu: int) -> None:
     # Only one task runs at a time: on one processor a change of turn is a plain context switch.
     os.sched_setaffinity(0, {cpu})
-    while (job := jobs.get()) is not None:
-        job()
+    try:
+        while (job := jobs.get()) is not None:
+            job()
+    except Abandoned:
+        return
 
 
 class RankThreads:
@@ -49,16 +54,24 @@ class RankThreads:
         for worker, job in zip(self._workers, jobs, strict=False):
             worker.jobs.put(job)
 
-    def abandon(self) -> str:
-        """Leave the threads to what they are stuck in, and give their stacks."""
+    def stacks(self, count: int) -> dict[int, tuple[tuple[str, ...], bool]]:
+        """Say where the first `count` ranks are, and whether they may be waiting for their turn there."""
         frames = sys._current_frames()
-        stacks = []
-        for worker in self._workers:
+        found = {}
+        for rank, worker in enumerate(self._workers[:count]):
             frame = frames.get(worker.thread.ident or 0)
             if frame is not None:
-                stacks.append(f"{worker.thread.name}:\n{''.join(traceback.format_stack(frame))}")
+                found[rank] = (stack_of(frame), within_allranks(frame))
+        return found
+
+    def abandon(self) -> None:
+        """Leave the threads to what they are stuck in; each that comes back to Python ends there."""
+        for worker in self._workers:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(worker.thread.ident or 0), ctypes.py_object(Abandoned)
+            )
+            worker.jobs.put(None)  # for one that was between two jobs
         self._workers = []
-        return "\n".join(stacks)
 
     def close(self) -> None:
         """End the threads."""

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, MutableSequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from allranks import sim
 from allranks.conformance import model
 from allranks.conformance import program as p
-from allranks.conformance.backend import Backend
+from allranks.conformance.backend import CAPABILITIES, Backend
 from allranks.conformance.plan import Planned
 from allranks.conformance.program import Program
 from allranks.conformance.trace import CLOSING, OPENING, PROBING, Event, Placed, Usage
 from allranks.conformance.worlds.actions import COMMUNICATOR, USER, Actions
 from allranks.conformance.worlds.meeting import Meeting
 from allranks.conformance.worlds.memory import UserMemory
+from allranks.conformance.worlds.stacks import Abandoned, raised_at
 from allranks.driver import Driver
-from allranks.errors import DriverError, Stalled
+from allranks.errors import DriverError, Stalled, UsageError, WorldError
 
 T = TypeVar("T")
 
@@ -64,17 +65,20 @@ class Session:
     process: sim.Process
     granularity_bytes: int
     owners: dict[int, tuple[int, int, int]]  # as of `Actions`, shared by the sessions
+    board: MutableSequence[int]  # [rank] is the label of what the rank does; outlives the process if it is shared
     events: list[Event] = field(default_factory=list)
     placed: dict[int, Placed] = field(default_factory=dict)
     usage: list[Usage] = field(default_factory=list)
     contents: dict[int, list[tuple[int, bytes]]] = field(default_factory=dict)
     probes: list[Event] = field(default_factory=list)
     after_close: list[Event] = field(default_factory=list)
+    opening: Event = field(default_factory=Event)
     closing: Event = field(default_factory=Event)
     capabilities: frozenset[str] = frozenset()
     entered: int = -1  # internal rendezvous after the last step; -1: not known
     memory: UserMemory | None = None
     actions: Actions | None = None
+    failure: BaseException | None = None  # what went wrong in this package itself
 
     @property
     def rank(self) -> int:
@@ -84,7 +88,7 @@ class Session:
     def play(self) -> None:
         """Do everything; errors become events."""
         self.events = [Event() for _ in self.plan]
-        opening = self._attempt(OPENING, "open", USER, self._open)
+        opening = self.opening = self._attempt(OPENING, "open", USER, self._open)
         if self.actions is not None:
             for step in self.plan:
                 self._do(step, self.actions)
@@ -114,21 +118,34 @@ class Session:
     def _attempt(self, label: int, operation: str, owner: int, action: Callable[[], dict[str, Any] | None]) -> Event:
         """Carry out an action under a label; its outcome as an event."""
         sim.label(label, operation, owner=owner)
-        before = self.entered
-        event = Event(status="ok")
+        self.board[self.rank] = label
+        event, before = Event(status="ok"), self.entered
         try:
             event.observed = action() or {}
-        except Exception as error:  # noqa: BLE001 -- whatever the communicator under test raises is a finding
+        except Abandoned:
+            raise
+        except BaseException as error:  # noqa: BLE001 -- whatever the communicator under test raises is a finding
             self._note(event, error)
-        self.entered = after = self._rendezvous()
+        self.entered = after = self._counted(event)
         if before >= 0 and after >= 0:
             event.rendezvous = after - before
         return event
 
+    def _counted(self, event: Event) -> int:
+        """Give the rendezvous so far; a communicator that cannot say it has failed in what the event is of."""
+        try:
+            return self._rendezvous()
+        except Exception as error:  # noqa: BLE001 -- as above
+            if event.status == "ok":
+                self._note(event, error)
+            return -1
+
     @staticmethod
-    def _note(event: Event, error: Exception) -> None:
+    def _note(event: Event, error: BaseException) -> None:
         event.error = str(error)
         event.error_type = type(error).__name__
+        if not isinstance(error, WorldError | UsageError):
+            event.raised_at = raised_at(error)
         event.error_code = error.name if isinstance(error, DriverError) else ""
         unwound = isinstance(error, DriverError) and error.code == _LAUNCH_TIMEOUT
         event.status = "stalled" if isinstance(error, Stalled) or unwound else "error"
@@ -136,7 +153,10 @@ class Session:
     def _rendezvous(self) -> int:
         if self.actions is None or "rendezvous_count" not in self.capabilities:
             return -1
-        return self.actions.communicator.rendezvous_count
+        count = self.actions.communicator.rendezvous_count
+        if type(count) is not int:
+            raise TypeError(f"rendezvous_count={count!r}: wants int")
+        return count
 
     def _open(self) -> None:
         context, driver = self.context, self.context.driver
@@ -147,7 +167,10 @@ class Session:
             driver, self.process, context.device, self.granularity_bytes, pieces * context.rank_count
         )
         sim.label(OPENING, "open", owner=COMMUNICATOR)
-        self.capabilities = self.backend.capabilities(context)
+        self.capabilities = frozenset(self.backend.capabilities(context))
+        if not self.capabilities <= set(CAPABILITIES):
+            unknown = ", ".join(sorted(map(str, self.capabilities - set(CAPABILITIES))))
+            raise UsageError(f"capabilities={unknown}: known are {', '.join(CAPABILITIES)}")
         self.actions = Actions(
             program=self.program,
             rank=self.rank,

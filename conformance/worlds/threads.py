@@ -8,8 +8,9 @@ threads are left behind, and the world goes on with new ones.
 from __future__ import annotations
 
 import contextlib
+import copy
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableSequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final
@@ -19,15 +20,18 @@ from allranks.conformance.backend import Backend
 from allranks.conformance.model import footprints
 from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Program
-from allranks.conformance.trace import Event, Trace
+from allranks.conformance.trace import OPENING, Event, Trace, place_of
 from allranks.conformance.worlds.meeting import Meeting
 from allranks.conformance.worlds.ranks import RankThreads
 from allranks.conformance.worlds.session import Context, Session
+from allranks.conformance.worlds.stacks import Abandoned
 from allranks.driver import Driver
 from allranks.errors import UsageError
 
 # Deadline of a communicator's blocking calls, in seconds of the simulated clock: it passes only when nothing can run.
 DEADLINE_S: Final = 30.0
+# Real seconds without a sign of life, after which a backend counts as blocked outside of the driver.
+QUIET_TIMEOUT_S: Final = 20.0
 
 Schedule = Callable[[int, int], int]
 
@@ -59,10 +63,20 @@ class ThreadsWorld:
         What it runs on; rank r has device r.
     quiet_timeout_s : float
         Real seconds that a rank may keep the turn without coming by the driver.
+    board : mutable sequence of int, optional
+        Where each rank writes the label of what it does, at its own index; in shared memory it outlives the process.
     """
 
-    def __init__(self, backend: Backend, machine: sim.Machine, *, quiet_timeout_s: float = 20.0) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        machine: sim.Machine,
+        *,
+        quiet_timeout_s: float = QUIET_TIMEOUT_S,
+        board: MutableSequence[int] | None = None,
+    ) -> None:
         self.backend = backend
+        self.board = board if board is not None else [0] * machine.device_count
         self.machine = machine
         self.quiet_timeout_s = quiet_timeout_s
         self.driver = Driver.load(sim.library_path())
@@ -106,6 +120,8 @@ class ThreadsWorld:
             )
         self.runs += 1
         node = sim.Node(self.machine)
+        for rank in range(program.rank_count):
+            self.board[rank] = OPENING
         sessions = self._sessions(program, plan if plan is not None else list(planned(program)), node, options)
         node.writes_record(options.record_writes)
         node.run_begin(program.rank_count, options.schedule or program.schedule)
@@ -113,7 +129,11 @@ class ThreadsWorld:
         with _no_collection():
             self._threads.start([_job(session) for session in sessions])
             if not node.run_wait(self.quiet_timeout_s):
-                outside = self._threads.abandon()
+                outside = self._where(sessions)
+                self._threads.abandon()
+        for session in sessions:
+            if session.failure is not None:
+                raise session.failure
         trace = self._trace(program, node, sessions, options, outside)
         self.verdict_ns = node.verdict_ns
         if trace.stalled or trace.first_trouble() is not None or program.faults:
@@ -124,6 +144,23 @@ class ThreadsWorld:
         if not outside:
             node.close()
         return trace
+
+    def _where(self, sessions: list[Session]) -> str:
+        """Say where the ranks are, those that do not wait for their turn first."""
+        found = self._threads.stacks(len(sessions))
+        waiting = {rank for rank, (_, within) in found.items() if within}
+        if len(waiting) == len(found):
+            waiting = set()  # it is in native code: any of them may be it
+        names = {step.number: step.operation for step in sessions[0].plan}
+        lines = []
+        for rank, (stack, _) in sorted(found.items(), key=lambda item: (item[0] in waiting, item[0])):
+            place = place_of(self.board[rank], names)
+            if rank in waiting:
+                lines.append(f"rank {rank} waits for its turn, in {place}")
+            else:
+                lines.append(f"rank {rank}, in {place}:")
+                lines += [f"  {frame}" for frame in stack]
+        return "\n".join(lines)
 
     def _sessions(self, program: Program, plan: list[Planned], node: sim.Node, options: RunOptions) -> list[Session]:
         ranges = footprints(program, plan)
@@ -155,6 +192,7 @@ class ThreadsWorld:
                 process=process,
                 granularity_bytes=max(granularity, self.machine.multicast_granularity_minimum_bytes),
                 owners=owners,
+                board=self.board,
             )
             sessions.append(session)
         return sessions
@@ -164,6 +202,8 @@ class ThreadsWorld:
     ) -> Trace:
         report = node.run_report() if not outside else {"moments": []}
         over = not outside and not node.stalled
+        if outside:  # their threads may still be at it
+            sessions = [_frozen(session) for session in sessions]
         trace = Trace(
             backend=self.backend.name,
             machine=self.machine.name,
@@ -179,6 +219,7 @@ class ThreadsWorld:
             },
             probes=[session.probes for session in sessions] if any(s.probes for s in sessions) else [],
             after_close=[session.after_close for session in sessions],
+            opening=[session.opening for session in sessions],
             closing=[session.closing for session in sessions],
             moments=tuple(report["moments"]),
             granularity_bytes=self.machine.multicast_granularity_minimum_bytes,
@@ -208,11 +249,24 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
+def _frozen(session: Session) -> Session:
+    """Give a session as it is now, of which no thread changes anything any more."""
+    kept = copy.copy(session)
+    kept.events, kept.opening, kept.closing = copy.deepcopy((session.events, session.opening, session.closing))
+    kept.placed, kept.usage, kept.contents = dict(session.placed), list(session.usage), dict(session.contents)
+    kept.probes = []
+    return kept
+
+
 def _job(session: Session) -> Callable[[], None]:
     def job() -> None:
         session.process.enter(session.rank)
         try:
             session.play()
+        except Abandoned:
+            raise
+        except BaseException as error:  # noqa: BLE001 -- raised by whoever waits for the run; a thread cannot
+            session.failure = error
         finally:
             sim.leave()
 

@@ -1,0 +1,160 @@
+"""Communicators that do what no communicator should: they block, spin, raise on one rank, or end the process."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import sys
+import threading
+from typing import Any
+
+from allranks.conformance.backend import RankContext
+from allranks.conformance.backends.plain import PlainBackend, PlainCommunicator
+
+
+class _Unruly(PlainCommunicator):
+    """Misbehaves in the all_reduce of rank 1, and only where that is asked for at least two elements."""
+
+    def all_reduce(self, send: int, receive: int, count: int, dtype: str, operation: str) -> None:
+        if self.context.rank == 1 and count > 1:
+            self.misbehave()
+        super().all_reduce(send, receive, count, dtype, operation)
+
+    def misbehave(self) -> None:
+        raise NotImplementedError
+
+
+class _Blocks(_Unruly):
+    def misbehave(self) -> None:
+        threading.Event().wait()
+
+
+class _Spins(_Unruly):
+    def misbehave(self) -> None:
+        while True:
+            pass
+
+
+class _HoldsTheLock(_Unruly):
+    def misbehave(self) -> None:
+        re.match(r"(a+)+$", "a" * 64 + "b")  # in C for ever, with Python's lock held
+
+
+class _Raises(_Unruly):
+    def misbehave(self) -> None:
+        raise LookupError("no such channel")
+
+
+class _Leaves(_Unruly):
+    def misbehave(self) -> None:
+        sys.exit(3)
+
+
+class _Exits(_Unruly):
+    def misbehave(self) -> None:
+        os._exit(7)
+
+
+class _ExitsInC(_Unruly):
+    def misbehave(self) -> None:
+        ctypes.CDLL(None)._exit(9)
+
+
+class _Crashes(_Unruly):
+    def misbehave(self) -> None:
+        ctypes.string_at(8)
+
+
+class Blocks(PlainBackend):
+    name = "blocks"
+    communicator = _Blocks
+
+
+class Spins(PlainBackend):
+    name = "spins"
+    communicator = _Spins
+
+
+class HoldsTheLock(PlainBackend):
+    name = "holds-the-lock"
+    communicator = _HoldsTheLock
+
+
+class Raises(PlainBackend):
+    name = "raises"
+    communicator = _Raises
+
+
+class Leaves(PlainBackend):
+    name = "leaves"
+    communicator = _Leaves
+
+
+class Exits(PlainBackend):
+    name = "exits"
+    communicator = _Exits
+
+
+class ExitsInC(PlainBackend):
+    name = "exits-in-c"
+    communicator = _ExitsInC
+
+
+class Crashes(PlainBackend):
+    name = "crashes"
+    communicator = _Crashes
+
+
+class _CannotCount(PlainCommunicator):
+    @property
+    def rendezvous_count(self) -> int:
+        raise LookupError("lost count")
+
+
+class CannotCount(PlainBackend):
+    """Says that it counts its rendezvous, and raises when it is asked."""
+
+    name = "cannot-count"
+    communicator = _CannotCount
+
+    def capabilities(self, context: RankContext) -> frozenset[str]:
+        return super().capabilities(context) | {"rendezvous_count"}
+
+
+class RefusesToOpen(PlainBackend):
+    """Raises in open, on rank 1 only."""
+
+    name = "refuses-to-open"
+
+    def open(self, context: RankContext) -> PlainCommunicator:
+        if context.rank == 1:
+            raise LookupError("no such device")
+        return super().open(context)
+
+
+class WithoutOpen:
+    """Has a name and capabilities, and no way to open anything."""
+
+    name = "without-open"
+
+    def capabilities(self, context: RankContext) -> frozenset[str]:
+        return frozenset()
+
+
+class NeedsAnArgument(PlainBackend):
+    """Cannot be made without an argument."""
+
+    name = "needs-an-argument"
+
+    def __init__(self, argument: Any) -> None:
+        self.argument = argument
+
+
+class Misspelt(PlainBackend):
+    """Claims a capability that there is not."""
+
+    name = "misspelt"
+
+    def capabilities(self, context: RankContext) -> frozenset[str]:
+        return super().capabilities(context) | {"allreduce"}
