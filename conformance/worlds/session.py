@@ -130,7 +130,7 @@ class Session:
         return event
 
     def _counted(self, event: Event | None = None) -> int:
-        """Give the rendezvous so far, -1 if unknown; a communicator that cannot say it fails in the step of the event."""
+        """Give the rendezvous so far, -1 if unknown; one that cannot be asked fails in the step of the event."""
         try:
             return self._rendezvous()
         except Exception as error:  # noqa: BLE001 -- as above
