@@ -126,17 +126,17 @@ class Session:
             raise
         except BaseException as error:  # noqa: BLE001 -- whatever the communicator under test raises is a finding
             self._note(event, error)
-        self.entered = after = self._counted(event)
+        self.entered = after = self._counted(event if owner == COMMUNICATOR or label == OPENING else None)
         if before >= 0 and after >= 0:
             event.rendezvous = after - before
         return event
 
-    def _counted(self, event: Event) -> int:
-        """Give the rendezvous so far; a communicator that cannot say it has failed in what the event is of."""
+    def _counted(self, event: Event | None = None) -> int:
+        """Give the rendezvous so far, -1 if unknown; one that cannot be asked fails in the step of the event."""
         try:
             return self._rendezvous()
         except Exception as error:  # noqa: BLE001 -- as above
-            if event.status == "ok":
+            if event is not None and event.status == "ok":
                 self._note(event, error)
             return -1
 
