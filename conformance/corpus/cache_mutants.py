@@ -11,7 +11,7 @@ from allranks import refimpl
 from allranks.conformance.backend import RankContext
 from allranks.conformance.backends.plain import PlainBackend, PlainChannels, PlainCommunicator
 from allranks.conformance.backends.refimpl import ReferenceBackend
-from allranks.conformance.corpus.caching import Agreed, CachingBackend, CachingCommunicator, Entry, LentChannels
+from allranks.conformance.corpus.caching import Agreed, CachingBackend, CachingCommunicator, Entry, LentChannels, Told
 from allranks.conformance.corpus.specimen import Specimen
 
 
@@ -100,7 +100,7 @@ class UncountedCommunicator(CachingCommunicator):
         """What is unmapped is set up again for the next who wants it."""
         return entry.channels.closed or super().gone(entry)
 
-    def decide(self, said: list[Agreed]) -> Agreed:
+    def decide(self, said: list[Told]) -> Agreed:
         """Nobody uses anything."""
         agreed = super().decide(said)
         return Agreed(-1 if agreed.entry in agreed.dead else agreed.entry, agreed.dead, frozenset())

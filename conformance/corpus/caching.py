@@ -30,6 +30,15 @@ class Agreed:
     used: frozenset[int]
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a rank says: the entries that fit its region, and those that are dead or in use there."""
+
+    fitting: frozenset[int]
+    dead: frozenset[int]
+    used: frozenset[int]
+
+
 class LentChannels(PlainChannels):
     """A user's channels over an entry's mappings, with signals of their own."""
 
@@ -48,8 +57,8 @@ class LentChannels(PlainChannels):
 class CachingCommunicator(PlainCommunicator):
     """Keeps channels by the identity of the regions that they were made for.
 
-    A step hits on every rank or on none: ranks tell each other which entry they would use, and use it when all name the
-    same. Entries are made and evicted in one order everywhere, so their numbers mean the same everywhere; none is
+    A step hits on every rank or on none: ranks tell each other which entries would do, and use the oldest that all
+    have named. Entries are made and evicted in one order everywhere, so their numbers mean the same everywhere; none is
     evicted while any rank uses it.
     """
 
@@ -73,28 +82,30 @@ class CachingCommunicator(PlainCommunicator):
         except DriverError:
             return True
 
-    def agree(self, mine: int) -> Agreed:
+    def agree(self, mine: Told) -> Agreed:
         """Ask all ranks."""
-        return self.decide(self.context.exchange(self.told(mine), "agree"))
+        return self.decide(self.context.exchange(mine, "agree"))
 
-    def told(self, mine: int) -> Agreed:
-        """What this rank says: the entry that it would use, and what it knows of all."""
-        dead = frozenset(number for number, entry in self.cache.items() if self.gone(entry))
-        return Agreed(mine, dead, frozenset(number for number, entry in self.cache.items() if entry.users))
+    def told(self, key: Hashable) -> Told:
+        """What this rank says."""
+        return Told(
+            frozenset(number for number, entry in self.cache.items() if entry.key == key),
+            frozenset(number for number, entry in self.cache.items() if self.gone(entry)),
+            frozenset(number for number, entry in self.cache.items() if entry.users),
+        )
 
-    def decide(self, said: list[Agreed]) -> Agreed:
+    def decide(self, said: list[Told]) -> Agreed:
         """What comes of what all have said."""
-        named = {one.entry for one in said}
+        common = frozenset.intersection(*(one.fitting for one in said))
         dead = frozenset[int]().union(*(one.dead for one in said))
         used = frozenset[int]().union(*(one.used for one in said))
-        return Agreed(named.pop() if len(named) == 1 else -1, dead, used)
+        return Agreed(min(common, default=-1), dead, used)
 
     def connect(self, address: int, size_bytes: int) -> PlainChannels:
         """Use the entry that all have, or make one."""
         self.check_open()
         key = self.key(address, size_bytes)
-        known = [number for number, entry in self.cache.items() if entry.key == key]
-        agreed = self.agree(known[0] if known else -1)
+        agreed = self.agree(self.told(key))
         for number in sorted(agreed.dead - agreed.used):
             self.evict(number)
         found = self.cache.get(agreed.entry)

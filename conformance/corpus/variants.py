@@ -10,7 +10,7 @@ from allranks import refimpl, sim
 from allranks.conformance.backend import RankContext
 from allranks.conformance.backends.plain import Members, PlainBackend, PlainCommunicator
 from allranks.conformance.backends.refimpl import ReferenceBackend
-from allranks.conformance.corpus.caching import Agreed, CachingBackend, CachingCommunicator
+from allranks.conformance.corpus.caching import Agreed, CachingBackend, CachingCommunicator, Told
 from allranks.conformance.corpus.specimen import Specimen
 
 T = TypeVar("T")
@@ -53,9 +53,9 @@ class ExplicitWindowsBackend(PlainBackend):
 class RootDecidesCommunicator(CachingCommunicator):
     """Has the last rank decide for all, and tell them."""
 
-    def agree(self, mine: int) -> Agreed:
+    def agree(self, mine: Told) -> Agreed:
         """Two messages instead of one."""
-        said = self.context.exchange(self.told(mine), "ask")
+        said = self.context.exchange(mine, "ask")
         root = self.context.rank_count - 1
         decided = self.decide(said) if self.context.rank == root else Agreed(-1, frozenset(), frozenset())
         return self.context.exchange(decided, "tell")[root]
