@@ -173,7 +173,7 @@ def load_backend(name: str) -> Backend:
         made = {**MUTANTS, **VARIANTS}.get(name)
         if made is not None:
             return made.make()
-        known = f"{', '.join(sorted(_SHIPPED))} and the {len(MUTANTS) + len(VARIANTS)} of the corpus"
+        known = f"{', '.join(sorted(_SHIPPED))}; unusual: {', '.join(VARIANTS)}; wrong on purpose: {', '.join(MUTANTS)}"
         raise UsageError(f"backend={name!r}: known are {known}; others are given as module:Class")
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # last: a module of the current folder hides nothing that is installed

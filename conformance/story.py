@@ -11,6 +11,7 @@ from allranks.conformance.program import Program
 from allranks.conformance.trace import CLOSING, OPENING, PROBING, Trace
 
 MOST_LINES: Final = 15
+_MARKS: Final = {"error": ("x", "error"), "stalled": ("~", "waits for ever"), "not_reached": (".", "not reached")}
 _STATES: Final = {"left": "ended", "runnable": "could run"}
 
 
@@ -64,9 +65,11 @@ def tell(program: Program, trace: Trace, violation: Violation, replay: str = "")
         The command that shows it again.
     """
     where = f"step {violation.step} ({violation.operation})" if violation.step >= 0 else violation.operation
-    steps = sum(1 for _ in p.unrolled(program))
+    if violation.rank >= 0:
+        where += f" on rank {violation.rank}"
+    size = f"{_count(program.rank_count, 'rank')}, {_count(sum(1 for _ in p.unrolled(program)), 'step')}"
     lines = [
-        f"{violation.requirement} is broken in {where}: {trace.backend}, {program.rank_count} ranks, {steps} steps.",
+        f"{violation.requirement} is broken in {where}: {trace.backend}, {size}.",
         *(f"  {line}" for line in violation.evidence.splitlines()),
     ]
     if trace.moments:
@@ -78,6 +81,10 @@ def tell(program: Program, trace: Trace, violation: Violation, replay: str = "")
     if len(lines) > room:
         lines = [*lines[: room - 1], f"  and {len(lines) - room + 1} more lines"]
     return [*lines, *tail]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def _size(count: int) -> str:
@@ -120,9 +127,9 @@ def _cell(step: Planned, rank: int) -> str:
 
 
 def lanes(program: Program, trace: Trace, *, most_ranks: int = 4, most_steps: int = 24) -> list[str]:
-    """Draw a Program as one lane a rank; a mark says how the step ended there (x: error, ~: waits for ever)."""
+    """Draw a Program as one lane a rank; a mark says how the step ended there, and a last line what marks mean."""
     ranks = range(min(program.rank_count, most_ranks))
-    marks = {"error": " x", "stalled": " ~", "not_reached": " ."}
+    marks = {status: f" {mark}" for status, (mark, _) in _MARKS.items()}
     rows = [["step", *(f"rank {rank}" for rank in ranks)]]
     plan = [step for step in planned(program) if step.applies]
     for step in plan[:most_steps]:
@@ -134,4 +141,8 @@ def lanes(program: Program, trace: Trace, *, most_ranks: int = 4, most_steps: in
         lines.append(f"... and {len(plan) - most_steps} more steps")
     if program.rank_count > most_ranks:
         lines.append(f"... and {program.rank_count - most_ranks} more ranks")
+    seen = {trace.events[rank][step.number].status for step in plan[:most_steps] for rank in ranks}
+    legend = [f"{mark} {meaning}" for status, (mark, meaning) in _MARKS.items() if status in seen]
+    if legend:
+        lines.append(f"({', '.join(legend)})")
     return lines

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from allranks import cli
+from allranks.conformance.cases import shipped
 from allranks.errors import UsageError
 
 
@@ -124,3 +125,22 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_installed_subcommands_are_found() -> None:
     assert {"check", "replay", "cases"} <= set(cli.find_commands())
+
+
+def test_names_of_cases_can_be_copied_at_any_width(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.main(["cases"]) == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in shipped())
+
+
+@pytest.mark.parametrize(
+    ("case", "machine"), [("nvls-two-buffers", "no-multicast"), ("life-binding-group-memory", "tiny")]
+)
+def test_a_case_whose_subject_was_not_run_is_not_passed(
+    case: str, machine: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["replay", case, "--machine", machine]) == 3
+    assert "not evaluated here" in capsys.readouterr().out

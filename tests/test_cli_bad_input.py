@@ -31,7 +31,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
     [
-        (["check", "--backend", "nope"], "backend='nope': known are plain, refimpl and the"),
+        (["check", "--backend", "nope"], "backend='nope': known are plain, refimpl; unusual: no-cache, "),
         (["check", "--backend", "no_such_module:Backend"], "backend='no_such_module:Backend': No module named"),
         (["check", "--backend", "allranks.conformance.backend:Nope"], "has no attribute 'Nope'"),
         (["check", "--backend", "tests.conformance.unruly:WithoutOpen"], "class WithoutOpen has no method open"),

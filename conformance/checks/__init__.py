@@ -98,8 +98,10 @@ def judge(
     if program.faults:
         return {name: CHECKS[name](view) if name in FAULTED else Outcome() for name in chosen}
     if view.user_failed:
-        # Without the user's buffers the rest means nothing, but for what used the memory up or gave it back.
-        return {name: CHECKS[name](view) if name in UNDETERRED else Outcome(inconclusive=1) for name in chosen}
+        # Without the user's buffers nothing means anything, but for a fault that used the memory up or gave it back.
+        found = {name: CHECKS[name](view) for name in chosen if name in UNDETERRED}
+        broken = {name: outcome for name, outcome in found.items() if outcome.violations}
+        return {name: broken.get(name, Outcome(inconclusive=1)) for name in chosen}
     return {name: CHECKS[name](view) for name in chosen}
 
 

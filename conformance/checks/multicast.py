@@ -102,7 +102,10 @@ def nvls_2(view: View) -> Outcome:
 
 
 def nvls_3(view: View) -> Outcome:
-    """Offsets are multiples of the granularity, and bindings do not overlap. The last bytes are NVLS-1's to see."""
+    """Offsets are multiples of the granularity, and bindings share no addresses.
+
+    Does not verify: the last bytes, which are NVLS-1's to see; whether bindings of one group lie in one object.
+    """
     outcome = Outcome()
     found = rooms(view)
     for step, events in view.collective(p.Bind):
@@ -115,14 +118,15 @@ def nvls_3(view: View) -> Outcome:
             outcome.violations.append(
                 _violation("NVLS-3", 0, step, f"offset {offset} is no multiple of {view.trace.granularity_bytes}")
             )
-        end = offset + bound_bytes(view, step)
-        for other, start in found[step.number].live.values() if step.number in found else ():
-            if start < end and offset < start + bound_bytes(view, other):
-                outcome.violations.append(
-                    _violation(
-                        "NVLS-3", 0, step, f"offset {offset} overlaps the binding of step {other.number} at {start}"
-                    )
-                )
+        live = found[step.number].live if step.number in found else {}
+        for rank in view.ranks:
+            shared = [
+                live[other][0].number for other in events[rank].observed["shares_addresses_with"] if other in live
+            ]
+            if shared:
+                evidence = f"its addresses are those of the binding of step {shared[0]} too"
+                outcome.violations.append(_violation("NVLS-3", rank, step, evidence))
+                break
     return outcome
 
 

@@ -29,7 +29,7 @@ def rdv_1(view: View) -> Outcome:
     refused = [rank for rank, event in enumerate(view.trace.opening) if event.status == "error"]
     if refused and not _out_of_memory(view.trace.opening[refused[0]]):
         first = next((rank for rank in refused if view.trace.opening[rank].raised_at), refused[0])
-        evidence = f"rank {first}: open: {view.describe(view.trace.opening[first])}"
+        evidence = f"open: {view.describe(view.trace.opening[first])}"
         return Outcome(
             evaluated=1,
             violations=[Violation(requirement="RDV-1", rank=first, step=-1, operation="open", evidence=evidence)],
@@ -55,7 +55,7 @@ def rdv_1(view: View) -> Outcome:
         outcome.evaluated += 1
         went_on = [rank for rank in view.ranks if events[rank].status == "ok"]
         first = next((rank for rank in bad if events[rank].raised_at), bad[0])  # the others' errors may follow from it
-        evidence = f"rank {first}: {view.describe(events[first])}"
+        evidence = view.describe(events[first])
         if went_on:
             evidence += f"; ranks {went_on} have gone on"
         outcome.violations.append(

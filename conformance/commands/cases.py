@@ -25,8 +25,9 @@ def run(argv: list[str]) -> int:
         sys.stdout.write(dumps(cases[arguments.name]))
         return 0
     table = Table()
-    for column in ("case", "what it is about", "ranks", "reports"):
-        table.add_column(column)
+    table.add_column("case", no_wrap=True, min_width=max(map(len, cases)))  # to be copied
+    for column in ("what it is about", "ranks", "reports"):
+        table.add_column(column, overflow="fold")
     for name, case in cases.items():
         table.add_row(name, case.title, str(case.program.rank_count), ", ".join(case.origins))
     Console().print(table)

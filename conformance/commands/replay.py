@@ -71,9 +71,19 @@ def run(argv: list[str]) -> int:
         report.print_finding(console, finding, again)
     if case.title:
         console.print(f"{case.title}", markup=False)
+    missed = [
+        name
+        for name in case.requirements
+        if name in CHECKS
+        and not result.tallies[name].evaluated
+        and (result.tallies[name].inconclusive or result.status(name) == "not supported")
+    ]
+    if missed and not result.findings:
+        why = "the backend or the machine declines what it needs, or it was inconclusive"
+        console.print(f"{', '.join(missed)}: not evaluated here; {why}.", markup=False, highlight=False)
     broken = ", ".join(result.findings) or "nothing"
     looked = sum(tally.evaluated for tally in result.tallies.values())
     console.print(f"{broken} broken on {backend.name}; {looked} things evaluated.", markup=False, highlight=False)
     if result.findings:
         return 1
-    return 0 if looked else 3
+    return 3 if missed or not looked else 0

@@ -8,10 +8,11 @@ from typing import Final, TypeVar
 
 from allranks import refimpl, sim
 from allranks.conformance.backend import RankContext
-from allranks.conformance.backends.plain import Members, PlainBackend, PlainCommunicator
+from allranks.conformance.backends.plain import Members, PlainBackend, PlainBinding, PlainCommunicator, PlainGroup
 from allranks.conformance.backends.refimpl import ReferenceBackend
 from allranks.conformance.corpus.caching import Agreed, CachingBackend, CachingCommunicator, Told
 from allranks.conformance.corpus.specimen import Specimen
+from allranks.errors import UsageError
 
 T = TypeVar("T")
 
@@ -98,6 +99,76 @@ class RecommendedBackend(PlainBackend):
     communicator = RecommendedCommunicator
 
 
+class OwnObjectBinding:
+    """A binding that has an object to itself."""
+
+    def __init__(self, inner: PlainBinding) -> None:
+        self.inner = inner
+        self.store, self.load_reduce = inner.store, inner.load_reduce
+
+    @property
+    def address(self) -> int:
+        """Where the object is mapped."""
+        return self.inner.address
+
+    @property
+    def offset_bytes(self) -> int:
+        """Always 0."""
+        return self.inner.offset_bytes
+
+    def unbind(self) -> None:
+        """The object goes too."""
+        self.inner.unbind()
+        self.inner.group.close()
+
+
+class OwnObjectsGroup:
+    """A group of any number of objects, of one binding each."""
+
+    def __init__(self, owner: PlainCommunicator, capacity_bytes: int) -> None:
+        self.owner = owner
+        self.capacity_bytes = capacity_bytes
+        self.objects: list[PlainGroup] = []
+
+    def bind(self, address: int, size_bytes: int) -> OwnObjectBinding:
+        """Open an object for the buffer."""
+        owner = self.owner
+        needed = max(owner.together("room", lambda: sum(size for _, size in owner.segments(address, size_bytes))))
+        taken = sum(group.capacity_bytes for group in self.objects if not group.closed)
+        if needed > self.capacity_bytes - taken:
+            raise UsageError(f"size_bytes={size_bytes}: {taken} of {self.capacity_bytes} bytes are taken")
+        group = PlainCommunicator.open_group(owner, needed)
+        self.objects.append(group)
+        try:
+            return OwnObjectBinding(group.bind(address, size_bytes))
+        except Exception:
+            group.close()
+            raise
+
+    def close(self) -> None:
+        """Close what is open still."""
+        for group in reversed(self.objects):
+            group.close()
+
+
+class OwnObjectsCommunicator(PlainCommunicator):
+    """Never has two bindings in one multicast object."""
+
+    def open_group(self, capacity_bytes: int) -> OwnObjectsGroup:  # type: ignore[override]
+        """Nothing to open yet."""
+        self.check_open()
+        self.together("group", lambda: capacity_bytes)
+        unit = self.context.driver.multicast_granularity(capacity_bytes, self.context.rank_count)
+        return OwnObjectsGroup(self, -(-capacity_bytes // unit) * unit)
+
+
+class OwnObjectsBackend(PlainBackend):
+    """An object a binding: equal offsets are no overlap."""
+
+    name = "object-per-binding"
+    communicator = OwnObjectsCommunicator
+
+
 class SlowRankCommunicator(PlainCommunicator):
     """The last rank sleeps before everything that all do together; in sum for less than the deadline.
 
@@ -127,6 +198,7 @@ SPECIMENS: Final[tuple[Specimen, ...]] = tuple(
         (RootDecidesBackend, "h100"),
         (EagerEvictionBackend, "h100"),
         (RecommendedBackend, "h100-512m"),
+        (OwnObjectsBackend, "h100"),
         (SlowRankBackend, "h100"),
     )
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +38,7 @@ class Actions:
     owners: dict[int, tuple[int, int, int]]  # allocation -> (rank, buffer, offset of its byte 0 there) of the user
     placed: dict[int, Placed] = field(default_factory=dict)
     objects: dict[int, Any] = field(default_factory=dict)  # channels, groups and bindings, by ordinal
+    spans: dict[int, tuple[int, int]] = field(default_factory=dict)  # multicast addresses of bindings, old ones too
 
     def of(self, planned: Planned) -> Callable[[Planned], Seen]:
         """Give the method that carries a step out."""
@@ -51,6 +52,16 @@ class Actions:
     def meet(self, number: int, why: str) -> None:
         """Wait for all ranks, without a deadline: the world's own barrier, not the communicator's."""
         self.meeting.exchange(self.rank, None, f"world: {why} of step {number}", None)
+
+    @contextlib.contextmanager
+    def _meets_all_the_same(self, number: int, *whys: str) -> Iterator[None]:
+        """When a rank fails in a step, it still meets the others where they meet: only the communicator keeps them."""
+        try:
+            yield
+        except Exception:
+            for why in whys:
+                self.meet(number, why)
+            raise
 
     def at(self, part: Part) -> int:
         """Give the address of a part."""
@@ -148,12 +159,16 @@ class Actions:
     def bind(self, planned: Planned) -> Seen:
         """Bind a buffer, and see where its multicast address leads once all ranks have bound theirs."""
         part = self.own(planned)
-        binding = self.objects[planned.group].bind(self.at(part), part.size_bytes)
+        with self._meets_all_the_same(planned.number, "end", "look"):
+            binding = self.objects[planned.group].bind(self.at(part), part.size_bytes)
         self.objects[planned.target] = binding
         self.meet(planned.number, "end")
-        reached = self._reached(binding.address, _smallest(planned.parts))
+        begin, end = binding.address, binding.address + _smallest(planned.parts)
+        reached = self._reached(begin, end - begin)
+        shared = [other for other, (first, last) in self.spans.items() if first < end and begin < last]
+        self.spans[planned.target] = (begin, end)
         self.meet(planned.number, "look")
-        return {"offset_bytes": binding.offset_bytes, "reached": reached}
+        return {"offset_bytes": binding.offset_bytes, "reached": reached, "shares_addresses_with": shared}
 
     def multicast_store(self, planned: Planned) -> Seen:
         """One rank stores through the multicast address; all look at their own buffers."""
@@ -161,14 +176,10 @@ class Actions:
         binding, number = self.objects[planned.target], planned.number
         windows = model.store_windows(_smallest(planned.receive))
         self.meet(number, "start")
-        try:
+        with self._meets_all_the_same(number, "middle", "end"):
             if self.rank == planned.step.source % self.program.rank_count:
                 for offset, size in windows:
                     binding.store(offset, model.stored_at(self.program, number, offset, size))
-        except Exception:
-            self.meet(number, "middle")
-            self.meet(number, "end")
-            raise
         self.meet(number, "middle")
         base = self.at(planned.receive[self.rank])
         seen = b"".join(self.process.peek(base + offset, size) for offset, size in windows)
@@ -193,7 +204,8 @@ class Actions:
         """Take a binding out, and see where its address leads then."""
         binding: Any = self.objects.pop(planned.target)
         address = binding.address
-        binding.unbind()
+        with self._meets_all_the_same(planned.number, "end", "look"):
+            binding.unbind()
         self.meet(planned.number, "end")
         reached = self._reached(address, _smallest(planned.parts))
         self.meet(planned.number, "look")

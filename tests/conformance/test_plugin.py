@@ -61,7 +61,9 @@ def test_a_mutant_on_two_workers_with_expected_failures(tmp_path: Path) -> None:
     failure = tests["RDV-2[RDV]"].find("failure")
     assert failure is not None
     text = (failure.text or "").splitlines()
-    assert re.fullmatch(r"RDV-2 is broken in step \d+ \(connect\): plain-local-key, 2 ranks, \d+ steps\.", text[0])
+    assert re.fullmatch(
+        r"RDV-2 is broken in step \d+ \(connect\) on rank \d: plain-local-key, 2 ranks, \d+ steps\.", text[0]
+    )
     assert any(line.split()[:3] == ["step", "rank", "0"] for line in text)
     assert "pytest_plugin" not in done.stdout
     again = re.fullmatch(r"Again: allranks (replay \S+RDV-2-plain-local-key\.json --backend plain-local-key)", text[-1])

@@ -80,7 +80,7 @@ def test_an_exception_on_one_rank_is_named_with_where_it_came_from(kind: type, e
     result = replayed(kind)
     violation = result.findings["RDV-1"].violation
     assert violation.rank == 1
-    assert violation.evidence.startswith(f"rank 1: {error}, raised at unruly.py:")
+    assert violation.evidence.startswith(f"{error}, raised at unruly.py:")
     assert " in misbehave < unruly.py:" in violation.evidence
     assert result.interruptions == []
 
@@ -88,7 +88,7 @@ def test_an_exception_on_one_rank_is_named_with_where_it_came_from(kind: type, e
 def test_an_exception_in_open_is_named_with_where_it_came_from() -> None:
     violation = replayed(unruly.RefusesToOpen).findings["RDV-1"].violation
     assert violation.operation == "open"
-    assert violation.evidence.startswith("rank 1: open: LookupError: no such device, raised at unruly.py:")
+    assert violation.evidence.startswith("open: LookupError: no such device, raised at unruly.py:")
 
 
 def test_an_exception_in_a_property_is_named_with_where_it_came_from() -> None:
