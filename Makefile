@@ -21,11 +21,11 @@ PYTHON_FOLDERS := $(wildcard csrc refimpl conformance stress tests)
 ARGS ?=
 
 .DELETE_ON_ERROR:
-.PHONY: help check test bench lint types sanitize format wheel stubs clean
+.PHONY: help check test bench lint types sanitize format wheel stubs evidence-programs clean
 .DEFAULT_GOAL := help
 
 help:  ## list the commands
-	@sed -n 's/^\([a-z]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 check: $(DONE)/install  ## build, install, and run the conformance suite on the reference communicator
 	@folder=$$(mktemp -d) && cd "$$folder" && { "$(abspath $(BIN))/allranks" check $(ARGS); code=$$?; } ; \
@@ -68,6 +68,14 @@ wheel: $(DONE)/wheel  ## build the wheel into build/wheel
 stubs: $(DONE)/install $(DONE)/develop  ## write the extension module's type stubs anew
 	$(BIN)/python -P csrc/bindings/make_type_stubs.py csrc/python/allranks
 
+EVIDENCE := $(BUILD)/evidence
+evidence-programs: $(foreach family,RDV CACHE NVLS LIFE COLL,$(EVIDENCE)/programs-$(family).json)  ## 5,000 Programs a family on the reference; goes on where it was stopped
+	@echo "no requirement broken: $^"
+
+$(EVIDENCE)/programs-%.json: $(DONE)/install
+	@mkdir -p $(EVIDENCE)
+	$(BIN)/allranks check $* --programs 5000 --case-dir $(EVIDENCE)/cases --json $@.part && mv $@.part $@
+
 clean:  ## remove everything that these commands made
 	rm -rf $(BUILD) $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
@@ -100,6 +108,7 @@ $(DONE)/build-tools: pyproject.toml $(DONE)/venv
 # Isolation off: one build folder stays, so that a change recompiles only what it touches.
 $(DONE)/wheel: $(DONE)/build-tools $(SOURCES)
 	@rm -rf $(BUILD)/wheel
+	@echo "building the wheel: a few minutes the first time"
 	PATH="$(abspath $(BIN)):$$PATH" $(PIP) wheel . --no-build-isolation --no-deps --wheel-dir $(BUILD)/wheel
 	@touch $@
 
