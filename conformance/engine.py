@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, MutableSequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
 
 from allranks import sim
 from allranks.conformance.backend import Backend
@@ -27,6 +28,8 @@ from allranks.conformance.schedules import realised
 from allranks.conformance.strategies import programs
 from allranks.conformance.trace import Trace
 from allranks.conformance.worlds.threads import QUIET_TIMEOUT_S, RunOptions, ThreadsWorld
+
+T = TypeVar("T")
 
 # What shipped cases are counted under, beside the families.
 CASES: Final = "cases"
@@ -311,9 +314,8 @@ class Engine:
         self.world.close()
 
 
-def draw_programs(family: str, count: int, use: Callable[[Program, int], None], *, seed: int, max_ranks: int) -> None:
-    """Draw `count` Programs of a family, and use each with its number, from 1. They depend on the arguments alone."""
-    examples = 0
+def draw_values(strategy: st.SearchStrategy[T], count: int, use: Callable[[T], None], *, seed: int) -> None:
+    """Draw `count` values and use each: generated only, nothing kept, nothing shrunk, no health checks."""
 
     @hypothesis.seed(seed)
     @settings(
@@ -323,13 +325,23 @@ def draw_programs(family: str, count: int, use: Callable[[Program, int], None], 
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @hypothesis.given(programs(family, max_ranks=max_ranks))
-    def generated(program: Program) -> None:
+    @hypothesis.given(strategy)
+    def each(value: T) -> None:
+        use(value)
+
+    each()
+
+
+def draw_programs(family: str, count: int, use: Callable[[Program, int], None], *, seed: int, max_ranks: int) -> None:
+    """Draw `count` Programs of a family, and use each with its number, from 1. They depend on the arguments alone."""
+    examples = 0
+
+    def numbered(program: Program) -> None:
         nonlocal examples
         examples += 1
         use(program, examples)
 
-    generated()
+    draw_values(programs(family, max_ranks=max_ranks), count, numbered, seed=seed)
 
 
 def families_of(requirements: tuple[str, ...]) -> list[str]:

@@ -63,6 +63,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """
     if config.option.allranks_backend is None or config.getvalue("dist") != "loadgroup":
         return None
+    # pytest-xdist has no types, and is imported where it is known to be there.
     from xdist.scheduler import LoadGroupScheduling  # type: ignore[import-untyped]
 
     class ByFamily(LoadGroupScheduling):  # type: ignore[misc]

@@ -243,6 +243,7 @@ def _simplest(program: Program) -> Iterator[Program]:
     yield dataclasses.replace(
         plain,
         steps=tuple(
+            # `new` is of the kind of `old`, which mypy cannot see.
             dataclasses.replace(new, ranks=old.ranks) if isinstance(old, p.LocalStep) else new  # type: ignore[arg-type]
             for old, new in zip(program.steps, each, strict=True)
         ),

@@ -31,8 +31,8 @@ from allranks.errors import UsageError
 
 # The shared board: [0] is the number of the Program that runs, [1] counts signs of life, and then one number a rank.
 BOARD_HEAD: Final = 2
-MOST_RANKS: Final = 1024
-BOARD_BYTES: Final = 8 * (BOARD_HEAD + MOST_RANKS)
+BOARD_RANKS: Final = 1024
+BOARD_BYTES: Final = 8 * (BOARD_HEAD + BOARD_RANKS)
 _PR_SET_PDEATHSIG: Final = 1
 
 

@@ -194,7 +194,7 @@ class PlainGroup:
         self.local[offset] = address
         try:
             owner.together("bound", lambda: self.put_in(offset, owner.segments(address, size_bytes)))
-        except Exception:
+        except Exception:  # whatever failed on whichever rank: the group is as before
             self.take_out(offset)
             del self.taken[offset]
             raise
@@ -320,7 +320,7 @@ class PlainCommunicator:
             peers = dict(zip(members or range(self.context.rank_count), offered, strict=True))
             try:
                 self.together("connected", lambda: self.map_all(peers, channels), members)
-            except Exception:
+            except Exception:  # as above: what is mapped already goes
                 channels.close()
                 raise
         self.remember(channels)
@@ -399,7 +399,7 @@ class PlainCommunicator:
             mapped: list[Mapped] = []
             try:
                 self.together("opened", map_object)
-            except Exception:
+            except Exception:  # as above
                 for made in mapped:
                     made.close(release=False)
                 raise

@@ -13,8 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import hypothesis
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from allranks import __version__, sim
@@ -24,7 +22,7 @@ from allranks.conformance.cases import shipped
 from allranks.conformance.checks import CHECKS, judge
 from allranks.conformance.commands.options import Parser, add_world, machine_for, positive
 from allranks.conformance.corpus import MUTANTS
-from allranks.conformance.engine import Engine
+from allranks.conformance.engine import Engine, draw_values
 from allranks.conformance.plan import planned
 from allranks.conformance.program import Program, Repeat, Step, is_collective, unrolled
 from allranks.conformance.requirements import FAMILIES, REQUIREMENTS
@@ -120,21 +118,8 @@ def _stall(argv: list[str]) -> int:
 
 def _drawn(strategy: st.SearchStrategy[Any], count: int, use: Callable[[Any], None], seed: int = 0) -> float:
     """Draw `count` values; gives the seconds for drawing and using them."""
-
-    @hypothesis.seed(seed)
-    @settings(
-        max_examples=count,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @hypothesis.given(strategy)
-    def each(value: Any) -> None:
-        use(value)
-
     started = time.perf_counter()
-    each()
+    draw_values(strategy, count, use, seed=seed)
     return time.perf_counter() - started
 
 

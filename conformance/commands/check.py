@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from allranks.conformance import report
 from allranks.conformance.backend import load_backend
-from allranks.conformance.commands.options import Parser, folder, positive, ranks, seconds, whole, writable
+from allranks.conformance.commands.options import Parser, add_quiet_timeout, folder, positive, ranks, whole, writable
 from allranks.conformance.engine import Ran
 from allranks.conformance.running import (
     CASE_DIR,
@@ -28,7 +28,6 @@ from allranks.conformance.running import (
     replay_line,
     settings_of,
 )
-from allranks.conformance.worlds.threads import QUIET_TIMEOUT_S
 
 
 def _parser() -> Parser:
@@ -62,13 +61,7 @@ def _parser() -> Parser:
     )
     parser.add_argument("--case-dir", type=folder, default=CASE_DIR, metavar="DIR", help="where failing cases go")
     parser.add_argument("--no-reduce", action="store_true", help="leave failing Programs as they were found")
-    parser.add_argument(
-        "--quiet-timeout",
-        type=seconds,
-        default=QUIET_TIMEOUT_S,
-        metavar="S",
-        help=f"real seconds that the backend may stay away from the driver (default {QUIET_TIMEOUT_S:g})",
-    )
+    add_quiet_timeout(parser)
     return parser
 
 

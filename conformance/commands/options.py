@@ -10,6 +10,7 @@ from typing import NoReturn, TypeVar
 
 from allranks import sim
 from allranks.conformance.running import MOST_RANKS
+from allranks.conformance.worlds.threads import QUIET_TIMEOUT_S
 from allranks.errors import UsageError
 
 T = TypeVar("T")
@@ -27,6 +28,17 @@ def add_world(parser: argparse.ArgumentParser) -> None:
     """Add what a world is made of."""
     parser.add_argument("--backend", default="refimpl", metavar="NAME|MODULE:CLASS", help="the communicator under test")
     parser.add_argument("--machine", default="h100", metavar="M", help="the simulated machine")
+
+
+def add_quiet_timeout(parser: argparse.ArgumentParser) -> None:
+    """Add how long a backend may stay away from the driver."""
+    parser.add_argument(
+        "--quiet-timeout",
+        type=seconds,
+        default=QUIET_TIMEOUT_S,
+        metavar="S",
+        help=f"real seconds that the backend may stay away from the driver (default {QUIET_TIMEOUT_S:g})",
+    )
 
 
 def machine_for(name: str, ranks: int) -> sim.Machine:

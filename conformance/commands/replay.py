@@ -12,11 +12,10 @@ from allranks.conformance.backend import load_backend
 from allranks.conformance.casefile import Case, load
 from allranks.conformance.cases import shipped
 from allranks.conformance.checks import CHECKS
-from allranks.conformance.commands.options import Parser, machine_for, seconds
+from allranks.conformance.commands.options import Parser, add_quiet_timeout, machine_for
 from allranks.conformance.isolated import run_jobs
 from allranks.conformance.running import DEFAULT_MACHINE
 from allranks.conformance.worker import Job
-from allranks.conformance.worlds.threads import QUIET_TIMEOUT_S
 from allranks.errors import UsageError
 
 
@@ -43,13 +42,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument("case", metavar="CASE", help="a case file, or the name of a shipped case")
     parser.add_argument("--backend", default="refimpl", metavar="NAME|MODULE:CLASS", help="the communicator under test")
     parser.add_argument("--machine", metavar="M", help="instead of the case's own simulated machine")
-    parser.add_argument(
-        "--quiet-timeout",
-        type=seconds,
-        default=QUIET_TIMEOUT_S,
-        metavar="S",
-        help=f"real seconds that the backend may stay away from the driver (default {QUIET_TIMEOUT_S:g})",
-    )
+    add_quiet_timeout(parser)
     arguments = parser.parse_args(argv)
     case = find_case(arguments.case)
     backend = load_backend(arguments.backend)

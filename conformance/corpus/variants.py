@@ -141,7 +141,7 @@ class OwnObjectsGroup:
         self.objects.append(group)
         try:
             return OwnObjectBinding(group.bind(address, size_bytes))
-        except Exception:
+        except Exception:  # whatever failed on whichever rank: no object stays
             group.close()
             raise
 
@@ -154,6 +154,7 @@ class OwnObjectsGroup:
 class OwnObjectsCommunicator(PlainCommunicator):
     """Never has two bindings in one multicast object."""
 
+    # The Backend protocol asks for a Group, and this is one; only the plain communicator promises its own class.
     def open_group(self, capacity_bytes: int) -> OwnObjectsGroup:  # type: ignore[override]
         """Nothing to open yet."""
         self.check_open()

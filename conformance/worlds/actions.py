@@ -58,7 +58,7 @@ class Actions:
         """When a rank fails in a step, it still meets the others where they meet: only the communicator keeps them."""
         try:
             yield
-        except Exception:
+        except Exception:  # whatever the communicator under test raises
             for why in whys:
                 self.meet(number, why)
             raise
