@@ -167,6 +167,8 @@ def spaces_of(backend: Backend) -> tuple[MemorySpace, ...]:
 _SHIPPED: Final = {
     "refimpl": "allranks.conformance.backends.refimpl:ReferenceBackend",
     "plain": "allranks.conformance.backends.plain:PlainBackend",
+    "mpi": "allranks.conformance.backends.mpi:MpiBackend",
+    "torch": "allranks.conformance.backends.torch:TorchBackend",
 }
 
 

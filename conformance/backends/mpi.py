@@ -2,8 +2,8 @@
 
 Memory is the host's. A communicator is made of the first ranks of ``MPI.COMM_WORLD``. Collectives are MPI's own. MPI
 forbids that send and receive buffers overlap, and wants ``MPI_IN_PLACE`` from all ranks or none, which a rank cannot
-know: where the addresses are in place, a copy of the operand is sent. Registering a region is ``MPI_Win_create``, a put is
-``MPI_Put`` and ``MPI_Win_flush`` in a passive epoch, a signal is an empty message. ``MPI_Win_free`` is collective, and
+know: where the addresses are in place, a copy of the operand is sent. Registering a region is ``MPI_Win_create``, a
+put is ``MPI_Put`` and ``MPI_Win_flush`` in a passive epoch, a signal is an empty message. ``MPI_Win_free`` is collective, and
 dropping channels is not: windows that every rank has dropped are freed when ranks next connect, or close.
 
 Errors inside of MPI come back as exceptions instead of ending the job.
