@@ -175,11 +175,20 @@ _SHIPPED: Final = {
 def load_backend(name: str) -> Backend:
     """Find a backend by name, or as ``module:Class``; the module may lie in the current folder.
 
+    After it may come a fault that it is given: ``mpi+corrupt-byte``.
+
     Raises
     ------
     allranks.errors.UsageError
         If there is none, it cannot be imported, or it does not follow the protocol; the message says what is missing.
     """
+    inner, plus, fault = name.rpartition("+")
+    if plus:
+        from allranks.conformance.corpus.faulty import FAULT_KINDS, FaultyBackend
+
+        if fault not in FAULT_KINDS:
+            raise UsageError(f"backend={name!r}: fault {fault!r}: known are {', '.join(FAULT_KINDS)}")
+        return FaultyBackend(load_backend(inner), fault)
     target = _SHIPPED.get(name, name)
     module_name, colon, class_name = target.partition(":")
     if not colon:

@@ -35,8 +35,6 @@ _FAMILIES: Final = {
 _LOOPBACK: Final = {
     "OMPI_MCA_btl_tcp_if_include": "lo",
     "OMPI_MCA_oob_tcp_if_include": "lo",
-    "PRTE_MCA_oob_tcp_if_include": "lo",
-    "PMIX_MCA_ptl_tcp_if_include": "lo",
     "FI_TCP_IFACE": "lo",
     "GLOO_SOCKET_IFNAME": "lo",
     "OMP_NUM_THREADS": "1",
