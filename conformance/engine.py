@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, MutableSequence
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, settings
@@ -20,6 +20,7 @@ from allranks.conformance.backend import Backend
 from allranks.conformance.casefile import Case
 from allranks.conformance.checks import Violation, judge
 from allranks.conformance.faults import PROGRAMS, with_faults
+from allranks.conformance.narrowing import Contract, Narrowing
 from allranks.conformance.plan import planned
 from allranks.conformance.program import Program
 from allranks.conformance.reduce import reduce_program
@@ -38,6 +39,8 @@ FAULTS: Final = "faults"
 # A backend that hangs or ends its process this often among the Programs of one source is not asked for more of them:
 # each such Program costs a time-out, or a new process.
 MOST_INTERRUPTIONS: Final = 3
+# The same for stalls of processes, each of which costs a deadline and new processes.
+MOST_STALLS: Final = 5
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,6 +82,8 @@ class Ran:
         The Program, if it was run twice and gave two Traces.
     interruption : Finding, optional
         That the backend kept its turn for ever outside of the driver, or ended the process.
+    narrowed : mapping of Narrowing to int
+        How many steps were brought back within the library's contract.
     """
 
     source: str
@@ -88,6 +93,8 @@ class Ran:
     findings: list[Finding] = field(default_factory=list)
     differs: Program | None = None
     interruption: Finding | None = None
+    narrowed: dict[Narrowing, int] = field(default_factory=dict)
+    facts: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -107,6 +114,8 @@ class Result:
     interruptions: list[Finding] = field(default_factory=list)
     draws: dict[str, str] = field(default_factory=dict)  # digest of the Programs drawn, by family
     stopped: dict[str, int] = field(default_factory=dict)  # sources given up, and after how many Programs
+    narrowed: dict[Narrowing, int] = field(default_factory=dict)  # steps brought back within the library's contract
+    facts: dict[str, str] = field(default_factory=dict)  # versions of what was under test
 
     def __post_init__(self) -> None:
         for name in self.requirements:
@@ -127,6 +136,12 @@ class Result:
             self.nondeterministic.append(ran.differs)
         if ran.interruption is not None:
             self.interruptions.append(ran.interruption)
+        self._narrow(ran.narrowed)
+        self.facts.update(ran.facts)
+
+    def _narrow(self, narrowed: dict[Narrowing, int]) -> None:
+        for one, steps in narrowed.items():
+            self.narrowed[one] = self.narrowed.get(one, 0) + steps
 
     def absorb(self, other: Result) -> None:
         """Take in the result of other Programs, which are judged by some or all of the same requirements."""
@@ -143,6 +158,8 @@ class Result:
         self.interruptions += other.interruptions
         self.draws.update(other.draws)
         self.stopped.update(other.stopped)
+        self._narrow(other.narrowed)
+        self.facts.update(other.facts)
 
     def status(self, requirement: str) -> str:
         """Give "fail", "pass", "not supported" or "not run"."""
@@ -159,7 +176,7 @@ Starting = Callable[[int], None]
 
 
 class Engine:
-    """Checks a backend in world `threads`.
+    """Checks a backend in world `threads`, or in another.
 
     Parameters
     ----------
@@ -181,6 +198,10 @@ class Engine:
         Real seconds that a rank may keep the turn without coming by the driver.
     board : mutable sequence of int, optional
         Where ranks write what they do; see `ThreadsWorld`.
+    world : optional
+        What runs the Programs instead; whoever gives it closes it.
+    contract : Contract, optional
+        What every Program is brought within.
     """
 
     def __init__(
@@ -195,12 +216,20 @@ class Engine:
         starting: Starting = lambda examples: None,
         quiet_timeout_s: float = QUIET_TIMEOUT_S,
         board: MutableSequence[int] | None = None,
+        world: Any = None,
+        contract: Contract | None = None,
     ) -> None:
-        self.world = ThreadsWorld(backend, machine, quiet_timeout_s=quiet_timeout_s, board=board)
+        self.own_world = world is None
+        self.world = world or ThreadsWorld(backend, machine, quiet_timeout_s=quiet_timeout_s, board=board)
+        self.room = machine.device_count if world is None else max_ranks
+        self.deterministic: bool = getattr(self.world, "deterministic", True)
+        self.contract = contract or Contract()
+        self.stalls: dict[str, int] = {}
         self.max_ranks = max_ranks
         self.progress = progress
         self.starting = starting
-        self.result = Result(backend.name, machine.name, seed, max_ranks, requirements)
+        name = machine.name if world is None else world.machine_name
+        self.result = Result(backend.name, name, seed, max_ranks, requirements)
 
     def run_case(self, name: str, case: Case) -> Trace:
         """Run one case and judge it."""
@@ -208,7 +237,7 @@ class Engine:
 
     def run_cases(self, cases: Iterable[tuple[str, Case]], *, skip: int = 0) -> None:
         """Run cases that the machine has room for, but for the first `skip` of them."""
-        fitting = [case for _, case in cases if case.program.rank_count <= self.world.machine.device_count]
+        fitting = [case for _, case in cases if case.program.rank_count <= self.room]
         for examples, case in enumerate(fitting, start=1):
             if examples > skip and not self._gives_up(CASES, examples):
                 self._run(case.program, CASES, examples)
@@ -247,7 +276,8 @@ class Engine:
         return families_of(self.result.requirements)
 
     def _gives_up(self, source: str, examples: int) -> bool:
-        if sum(finding.source == source for finding in self.result.interruptions) < MOST_INTERRUPTIONS:
+        interrupted = sum(finding.source == source for finding in self.result.interruptions)
+        if interrupted < MOST_INTERRUPTIONS and self.stalls.get(source, 0) < MOST_STALLS:
             return False
         self.result.stopped.setdefault(source, examples - 1)
         return True
@@ -255,11 +285,20 @@ class Engine:
     def _run(self, program: Program, source: str, examples: int) -> Trace:
         result = self.result
         self.starting(examples)
+        before = dict(self.contract.changed)
+        program = self.contract.within(program)
         plan = list(planned(program))
-        trace = self.world.run(program, plan=plan)
+        trace: Trace = self.world.run(program, plan=plan)
         ran = Ran(source=source, examples=examples, capabilities=trace.capabilities)
+        ran.narrowed = {
+            one: n - before.get(one, 0) for one, n in self.contract.changed.items() if n > before.get(one, 0)
+        }
+        ran.facts = getattr(self.world, "facts", {})
+        if trace.stalled and not self.deterministic:
+            self.stalls[source] = self.stalls.get(source, 0) + 1
         # One run in 50 is done twice: a difference is a finding of its own, about the backend or about us.
-        if examples % 50 == 1 and not trace.outside and self.world.run(program, plan=plan).digest() != trace.digest():
+        again = self.deterministic and examples % 50 == 1 and not trace.outside
+        if again and self.world.run(program, plan=plan).digest() != trace.digest():
             ran.differs = program
         for name, outcome in judge(program, trace, result.requirements, plan=plan).items():
             ran.tallies[name] = Tally(outcome.evaluated, outcome.inconclusive, len(outcome.violations))
@@ -284,7 +323,7 @@ class Engine:
 
     def violation_of(self, program: Program, requirement: str) -> tuple[Trace, Violation] | None:
         """Run a Program and give how it breaks the requirement, if it does."""
-        trace = self.world.run(program)
+        trace: Trace = self.world.run(program)
         violations = judge(program, trace, (requirement,))[requirement].violations
         return (trace, violations[0]) if violations else None
 
@@ -310,8 +349,9 @@ class Engine:
         )
 
     def close(self) -> None:
-        """End the world."""
-        self.world.close()
+        """End the world that the engine has made."""
+        if self.own_world:
+            self.world.close()
 
 
 def draw_values(strategy: st.SearchStrategy[T], count: int, use: Callable[[T], None], *, seed: int) -> None:

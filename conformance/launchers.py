@@ -80,7 +80,7 @@ def launch(launcher: Launcher, ranks: int, *, nodes: int = 1) -> Launch:
             raise UsageError("launcher='srun': not found on PATH")
         return Launch(command=(srun, f"--ntasks={ranks}", "--kill-on-bad-exit=1"), library=library)
     family = family_of(library)
-    command = (str(_mpiexec(family, library)), "-n", str(ranks))
+    command: tuple[str, ...] = (str(_mpiexec(family, library)), "-n", str(ranks))
     environment = _loopback()
     if family == "openmpi":
         command += ("--oversubscribe", "--bind-to", "none")

@@ -8,7 +8,7 @@ counted, so that a report shows both: that the requirement holds where the contr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from allranks.conformance import program as p
@@ -73,6 +73,10 @@ class Contract:
 
     narrowings: tuple[Narrowing, ...] = ()
     changed: Counter[Narrowing] = field(default_factory=Counter)
+
+    def changed_since(self, before: Mapping[Narrowing, int]) -> dict[Narrowing, int]:
+        """Give how many more steps each narrowing has changed since they were so many."""
+        return {one: count - before.get(one, 0) for one, count in self.changed.items() if count > before.get(one, 0)}
 
     def within(self, program: Program) -> Program:
         """Give the Program as the contract allows it; itself, if it does."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from allranks.conformance.isolated import reduce_findings, run_jobs
 from allranks.conformance.report import describe, exit_code
 from allranks.conformance.requirements import REQUIREMENTS, select
 from allranks.conformance.worker import Job
+from allranks.conformance.worlds.choice import DEADLINE_S, WorldChoice, choice_of
 from allranks.conformance.worlds.threads import QUIET_TIMEOUT_S
 from allranks.errors import UsageError
 
@@ -61,6 +62,8 @@ class Settings:
         What is known to fail.
     quiet_timeout_s : float
         Real seconds that a backend may stay away from the driver.
+    world : WorldChoice
+        What runs the Programs.
     """
 
     backend: str
@@ -71,12 +74,18 @@ class Settings:
     requirements: tuple[str, ...]
     expected: Expected
     quiet_timeout_s: float
+    world: WorldChoice = field(default_factory=WorldChoice)
 
     @property
     def sources(self) -> list[str]:
         """Where Programs come from: the shipped cases, the families and the faults that the requirements need."""
-        faults = [] if FAULTED.isdisjoint(self.requirements) else [FAULTS]
+        driver = self.world.kind == "threads"  # whose calls can be made to fail
+        faults = [] if FAULTED.isdisjoint(self.requirements) or not driver else [FAULTS]
         return [CASES, *families_of(self.requirements), *faults]
+
+    def at_a_time(self, processes: int) -> int:
+        """Give how many processes may run Programs: ranks that are processes themselves need the processors."""
+        return processes if self.world.kind == "threads" else 1
 
     def job(self, source: str) -> Job:
         """Give the job that runs the Programs of a source."""
@@ -89,6 +98,7 @@ class Settings:
             quiet_timeout_s=self.quiet_timeout_s,
             source=source,
             count=self.programs,
+            world=self.world,
         )
 
     def total(self, source: str) -> int | None:
@@ -97,7 +107,8 @@ class Settings:
             return None
         if source != CASES:
             return self.programs
-        return sum(case.program.rank_count <= self.machine.device_count for case in shipped().values())
+        room = self.world.room(self.machine.device_count, self.ranks)
+        return sum(case.program.rank_count <= room for case in shipped().values())
 
 
 def machine_of(name: str | None, ranks: int) -> sim.Machine:
@@ -127,6 +138,12 @@ def settings_of(
     requirements: tuple[str, ...] = (),
     expected_failures: Path | None = None,
     quiet_timeout_s: float = QUIET_TIMEOUT_S,
+    world: str | None = None,
+    launcher: str | None = None,
+    deadline_s: float = DEADLINE_S,
+    nodes: int = 1,
+    strict: bool = False,
+    made: Backend | None = None,
 ) -> Settings:
     """Check what was asked for, before anything runs.
 
@@ -145,7 +162,16 @@ def settings_of(
         raise UsageError(f"programs={programs}: a whole number from 1 on")
     if not quiet_timeout_s > 0:
         raise UsageError(f"quiet_timeout={quiet_timeout_s}: seconds, more than 0")
+    choice = choice_of(
+        made or load_backend(backend),
+        world=world,
+        launcher=launcher,
+        deadline_s=deadline_s,
+        nodes=nodes,
+        strict=strict,
+    )
     return Settings(
+        world=choice,
         backend=backend,
         machine=machine_of(machine, ranks),
         ranks=ranks,
@@ -163,7 +189,7 @@ def check(settings: Settings, *, processes: int = 1, progress: Callable[[Ran], N
         load_backend(settings.backend).name, settings.machine.name, settings.seed, settings.ranks, settings.requirements
     )
     jobs = [settings.job(source) for source in settings.sources]
-    for result, _ in run_jobs(jobs, processes=processes, progress=progress):
+    for result, _ in run_jobs(jobs, processes=settings.at_a_time(processes), progress=progress):
         total.absorb(result)
     return total
 
@@ -171,7 +197,9 @@ def check(settings: Settings, *, processes: int = 1, progress: Callable[[Ran], N
 def reduce_all(settings: Settings, result: Result, *, processes: int = 1) -> None:
     """Make the Programs of a result's findings small."""
     names = list(result.findings)
-    reduced = reduce_findings([result.findings[name] for name in names], settings.job(CASES), processes=processes)
+    reduced = reduce_findings(
+        [result.findings[name] for name in names], settings.job(CASES), processes=settings.at_a_time(processes)
+    )
     result.findings.update(zip(names, reduced, strict=True))
 
 
@@ -269,6 +297,7 @@ def run_conformance(
         requirements=requirements,
         expected_failures=Path(expected_failures) if expected_failures is not None else None,
         quiet_timeout_s=quiet_timeout_s,
+        made=made,
     )
     if isinstance(backend, str):
         result = check(settings)

@@ -3,8 +3,9 @@
 Memory is the host's. A communicator is made of the first ranks of ``MPI.COMM_WORLD``. Collectives are MPI's own. MPI
 forbids that send and receive buffers overlap, and wants ``MPI_IN_PLACE`` from all ranks or none, which a rank cannot
 know: where the addresses are in place, a copy of the operand is sent. Registering a region is ``MPI_Win_create``, a
-put is ``MPI_Put`` and ``MPI_Win_flush`` in a passive epoch, a signal is an empty message. ``MPI_Win_free`` is collective, and
-dropping channels is not: windows that every rank has dropped are freed when ranks next connect, or close.
+put is ``MPI_Put`` and ``MPI_Win_flush`` in a passive epoch, a signal is an empty message. ``MPI_Win_free`` is
+collective, and dropping channels is not: windows that every rank has dropped are freed when ranks next connect, or
+close.
 
 Errors inside of MPI come back as exceptions instead of ending the job.
 """
@@ -13,17 +14,14 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final
 
 from allranks.conformance.backend import MemorySpace, RankContext
 from allranks.conformance.data import ITEM_BYTES
 from allranks.conformance.narrowing import Narrowing
 from allranks.errors import UsageError
 
-if TYPE_CHECKING:
-    from mpi4py import MPI
-
-T = TypeVar("T")
+Comm = Any  # MPI.Comm, of a package that need not be installed
 
 _STANDARD: Final = "MPI: A Message-Passing Interface Standard, version 4.1"
 _DTYPES: Final = {
@@ -44,7 +42,6 @@ class MpiBackend:
     """Any MPI."""
 
     name = "mpi"
-    world = "mpi"
     memory_spaces: tuple[MemorySpace, ...] = ("host",)
     narrowings = (
         Narrowing(
@@ -92,7 +89,7 @@ def _mpi() -> Any:
     return MPI
 
 
-def _among(mpi: Any, parent: MPI.Comm, members: Sequence[int], tag: int) -> MPI.Comm:
+def _among(mpi: Any, parent: Comm, members: Sequence[int], tag: int) -> Comm:
     """Make a communicator of some ranks, which are the only ones to call this; its errors are returned."""
     everyone = parent.Get_group()
     group = everyone.Incl(members)
@@ -112,7 +109,7 @@ def _among(mpi: Any, parent: MPI.Comm, members: Sequence[int], tag: int) -> MPI.
 class MpiChannels:
     """A window of every member's region, open for passive access as long as it lives."""
 
-    def __init__(self, mpi: Any, comm: MPI.Comm, members: Sequence[int], address: int, size_bytes: int) -> None:
+    def __init__(self, mpi: Any, comm: Comm, members: Sequence[int], address: int, size_bytes: int) -> None:
         self.mpi = mpi
         self.comm = comm
         self.place = {rank: index for index, rank in enumerate(members)}
@@ -165,15 +162,15 @@ class _Dropped:
 class MpiCommunicator:
     """One rank of an MPI communicator."""
 
-    def __init__(self, mpi: Any, comm: MPI.Comm) -> None:
+    def __init__(self, mpi: Any, comm: Comm) -> None:
         self.mpi = mpi
-        self._comm: MPI.Comm | None = comm
+        self._comm: Comm | None = comm
         self.windows: list[MpiChannels] = []  # of all ranks, in the order of their making
-        self.subsets: list[tuple[MpiChannels, MPI.Comm]] = []
+        self.subsets: list[tuple[MpiChannels, Comm]] = []
         self.made = 0
 
     @property
-    def comm(self) -> MPI.Comm:
+    def comm(self) -> Comm:
         """The communicator.
 
         Raises

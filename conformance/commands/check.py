@@ -12,8 +12,16 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from allranks.conformance import report
-from allranks.conformance.backend import load_backend
-from allranks.conformance.commands.options import Parser, add_quiet_timeout, folder, positive, ranks, whole, writable
+from allranks.conformance.commands.options import (
+    Parser,
+    add_quiet_timeout,
+    add_world_choice,
+    folder,
+    positive,
+    ranks,
+    whole,
+    writable,
+)
 from allranks.conformance.engine import Ran
 from allranks.conformance.running import (
     CASE_DIR,
@@ -62,6 +70,7 @@ def _parser() -> Parser:
     parser.add_argument("--case-dir", type=folder, default=CASE_DIR, metavar="DIR", help="where failing cases go")
     parser.add_argument("--no-reduce", action="store_true", help="leave failing Programs as they were found")
     add_quiet_timeout(parser)
+    add_world_choice(parser)
     return parser
 
 
@@ -93,8 +102,12 @@ def run(argv: list[str]) -> int:
         requirements=tuple(arguments.requirement),
         expected_failures=arguments.expected_failures,
         quiet_timeout_s=arguments.quiet_timeout,
+        world=arguments.world,
+        launcher=arguments.launcher,
+        deadline_s=arguments.deadline,
+        nodes=arguments.nodes,
+        strict=arguments.strict,
     )
-    load_backend(settings.backend)
     processes = arguments.jobs or len(os.sched_getaffinity(0))
     console = Console(stderr=False)
     with _progress(console, settings) as advance:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from allranks import sim
+from allranks.conformance.launchers import LAUNCHERS
 from allranks.conformance.running import MOST_RANKS
+from allranks.conformance.worlds.choice import DEADLINE_S, WORLDS
 from allranks.conformance.worlds.threads import QUIET_TIMEOUT_S
 from allranks.errors import UsageError
 
@@ -38,6 +40,23 @@ def add_quiet_timeout(parser: argparse.ArgumentParser) -> None:
         default=QUIET_TIMEOUT_S,
         metavar="S",
         help=f"real seconds that the backend may stay away from the driver (default {QUIET_TIMEOUT_S:g})",
+    )
+
+
+def add_world_choice(parser: argparse.ArgumentParser) -> None:
+    """Add which world runs the Programs."""
+    parser.add_argument("--world", choices=WORLDS, help="threads, or mpi: processes that a launcher starts")
+    parser.add_argument("--launcher", choices=LAUNCHERS, help="what starts ranks in world mpi (default mpiexec)")
+    parser.add_argument(
+        "--deadline",
+        type=seconds,
+        default=DEADLINE_S,
+        metavar="S",
+        help=f"world mpi: seconds without progress after which a rank is given up (default {DEADLINE_S:g})",
+    )
+    parser.add_argument("--nodes", type=positive, default=1, metavar="N", help="world mpi: simulated nodes (default 1)")
+    parser.add_argument(
+        "--strict", action="store_true", help="go beyond the library's contract; a broken *should* fails, too"
     )
 
 

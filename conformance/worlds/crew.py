@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Client, Connection, Listener, wait
 from typing import IO, Any, Final, Protocol
@@ -36,7 +36,7 @@ _SAID_BYTES: Final = 4000
 _KEY: Final = "ALLRANKS_KEY"
 # The launcher ends with the process that has started it, and its ranks with it.
 _DIES_TOO: Final = (
-    "import ctypes, os, signal, sys; ctypes.CDLL(None).prctl(1, signal.SIGKILL); os.execvp(sys.argv[1], sys.argv[1:])"
+    "import ctypes, os, signal, sys; ctypes.CDLL(None).prctl(1, signal.SIGTERM); os.execvp(sys.argv[1], sys.argv[1:])"
 )
 _START: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -95,9 +95,14 @@ class LaunchedCrew:
         How many there will be.
     arguments : mapping
         What each rank is told: plain data.
+    beat : callable
+        Called again and again while the job comes up.
     """
 
-    def __init__(self, launched: Launch, size: int, arguments: Mapping[str, Any]) -> None:
+    def __init__(
+        self, launched: Launch, size: int, arguments: Mapping[str, Any], *, beat: Callable[[], None] = lambda: None
+    ) -> None:
+        self.beat = beat
         self.launched = launched
         self.size = size
         self.arguments = dict(arguments)
@@ -142,6 +147,7 @@ class LaunchedCrew:
         silent: list[Connection] = []  # connected, and in the library's own start
         while len(job.connections) < self.size:
             ready = wait([listening, *silent], timeout=0.1)
+            self.beat()
             if not ready and job.running.poll() is not None:
                 raise UsageError(f"launcher: {self._command()} ended before any Program ran{self._quoted()}")
             if time.monotonic() > end:
@@ -239,6 +245,8 @@ class LaunchedCrew:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
             os.close(handle)
+        if job.running.poll() is None:
+            job.running.terminate()  # a launcher that is killed leaves files behind
         try:
             job.running.wait(_KILL_S)
         except subprocess.TimeoutExpired:

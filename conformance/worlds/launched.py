@@ -43,11 +43,14 @@ class LaunchedWorld:
         The ranks.
     deadline_s : float
         How long a rank may come no further.
+    beat : callable
+        Called again and again during a run.
     own : callable (Play, look) -> Played, optional
         Plays rank 0 here; without one rank 0 is of the crew.
     """
 
-    machine_name = "host"
+    deterministic: Final = False
+    machine_name: Final = "host"
 
     def __init__(
         self,
@@ -55,12 +58,14 @@ class LaunchedWorld:
         crew: Crew,
         *,
         deadline_s: float = DEADLINE_S,
+        beat: Callable[[], None] = lambda: None,
         own: Callable[[Play, Callable[[], None]], Played] | None = None,
     ) -> None:
         self.backend = backend
         self.crew = crew
         self.deadline_s = deadline_s
         self.own = own
+        self.beat = beat
         self.runs = 0
         self.spent = False
 
@@ -71,6 +76,11 @@ class LaunchedWorld:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """Versions of what runs on the ranks."""
+        return self.crew.facts
 
     def close(self) -> None:
         """End the ranks."""
@@ -127,10 +137,11 @@ class LaunchedWorld:
             return True
 
         if self.own is not None:
-            told[0] = self.own(play, lambda: None)
+            told[0] = self.own(play, self.beat)
         labels, since, first_loss = [int(at) for at in self.crew.board[: len(ranks)]], time.monotonic(), 0.0
         while any(rank not in told and rank not in lost for rank in ranks):
             heard, now = take(_LOOK_S), time.monotonic()
+            self.beat()
             seen = [int(at) for at in self.crew.board[: len(ranks)]]
             if heard or seen != labels:
                 labels, since = seen, now
