@@ -83,6 +83,16 @@ class Settings:
         faults = [] if FAULTED.isdisjoint(self.requirements) or not driver else [FAULTS]
         return [CASES, *families_of(self.requirements), *faults]
 
+    @property
+    def together(self) -> bool:
+        """Whether this process is one of the ranks."""
+        return self.world.kind == "mpi" and self.world.launcher == "none"
+
+    def cases(self) -> list[tuple[str, Case]]:
+        """Give the shipped cases that there are enough ranks for."""
+        room = self.world.room(self.machine.device_count, self.ranks)
+        return [(name, case) for name, case in shipped().items() if case.program.rank_count <= room]
+
     def at_a_time(self, processes: int) -> int:
         """Give how many processes may run Programs: ranks that are processes themselves need the processors."""
         return processes if self.world.kind == "threads" else 1
@@ -107,8 +117,7 @@ class Settings:
             return None
         if source != CASES:
             return self.programs
-        room = self.world.room(self.machine.device_count, self.ranks)
-        return sum(case.program.rank_count <= room for case in shipped().values())
+        return len(self.cases())
 
 
 def machine_of(name: str | None, ranks: int) -> sim.Machine:
@@ -184,7 +193,14 @@ def settings_of(
 
 
 def check(settings: Settings, *, processes: int = 1, progress: Callable[[Ran], None] = lambda ran: None) -> Result:
-    """Run everything, in processes of its own, and give what came of it; nothing is reduced yet."""
+    """Run everything, in processes of its own, and give what came of it; nothing is reduced yet.
+
+    With launcher "none" every rank of the job calls this, and gets the same.
+    """
+    if settings.together:
+        from allranks.conformance.worlds.together import check_together
+
+        return check_together(settings, progress)
     total = Result(
         load_backend(settings.backend).name, settings.machine.name, settings.seed, settings.ranks, settings.requirements
     )
@@ -195,7 +211,9 @@ def check(settings: Settings, *, processes: int = 1, progress: Callable[[Ran], N
 
 
 def reduce_all(settings: Settings, result: Result, *, processes: int = 1) -> None:
-    """Make the Programs of a result's findings small."""
+    """Make the Programs of a result's findings small, where ranks can be started again."""
+    if settings.together:
+        return
     names = list(result.findings)
     reduced = reduce_findings(
         [result.findings[name] for name in names], settings.job(CASES), processes=settings.at_a_time(processes)

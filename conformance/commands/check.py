@@ -36,6 +36,7 @@ from allranks.conformance.running import (
     replay_line,
     settings_of,
 )
+from allranks.conformance.worlds.together import first_rank, leave
 
 
 def _parser() -> Parser:
@@ -108,6 +109,8 @@ def run(argv: list[str]) -> int:
         nodes=arguments.nodes,
         strict=arguments.strict,
     )
+    if settings.together and not first_rank(settings):
+        return leave(report.exit_code(check(settings), settings.expected))
     processes = arguments.jobs or len(os.sched_getaffinity(0))
     console = Console(stderr=False)
     with _progress(console, settings) as advance:
@@ -128,4 +131,5 @@ def run(argv: list[str]) -> int:
     if arguments.junit is not None:
         report.write_junit(arguments.junit, result, settings.expected)
     sys.stdout.flush()
-    return report.exit_code(result, settings.expected)
+    code = report.exit_code(result, settings.expected)
+    return leave(code) if settings.together else code

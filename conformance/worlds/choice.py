@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
@@ -48,6 +49,13 @@ class WorldChoice:
         """Give how many ranks a Program may have."""
         return devices if self.kind == "threads" else max_ranks
 
+    @property
+    def wire(self) -> str:
+        """Give what ranks talk over: MPI, or the store of ``torchrun``, if that has started them."""
+        if self.launcher == "none":
+            return "store" if "TORCHELASTIC_RUN_ID" in os.environ else "mpi"
+        return "store" if self.launcher == "torchrun" else "mpi"
+
     def make(self, backend: str, ranks: int, beat: Callable[[], None] = lambda: None) -> Any:
         """Make the world; None: the one of threads, which an engine makes for itself.
 
@@ -61,8 +69,7 @@ class WorldChoice:
         from allranks.conformance.worlds.crew import LaunchedCrew
         from allranks.conformance.worlds.launched import LaunchedWorld
 
-        wire = "store" if self.launcher == "torchrun" else "mpi"
-        told = {"backend": backend, "wire": wire, "deadline_s": self.deadline_s}
+        told = {"backend": backend, "wire": self.wire, "deadline_s": self.deadline_s}
         crew = LaunchedCrew(launch(self.launcher, ranks, nodes=self.nodes), ranks, told, beat=beat)
         return LaunchedWorld(load_backend(backend), crew, deadline_s=self.deadline_s, beat=beat)
 

@@ -13,7 +13,6 @@ import json
 import mmap
 import os
 import secrets
-import signal
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from multiprocessing.connection import Client, Connection, Listener, wait
 from typing import IO, Any, Final, Protocol
 
 from allranks.conformance.launchers import Launch
+from allranks.conformance.worlds import sentinel
 from allranks.conformance.worlds.wire import Lane
 from allranks.errors import UsageError, WorldError
 
@@ -31,13 +31,9 @@ MOST_RANKS: Final = 1024
 BOARD_BYTES: Final = 8 * MOST_RANKS
 # How long a job may take to come up; importing a large library on a busy machine is the longest part.
 START_S: Final = 120.0
-_KILL_S: Final = 5.0
+_END_S: Final = 5.0
 _SAID_BYTES: Final = 4000
 _KEY: Final = "ALLRANKS_KEY"
-# The launcher ends with the process that has started it, and its ranks with it.
-_DIES_TOO: Final = (
-    "import ctypes, os, signal, sys; ctypes.CDLL(None).prctl(1, signal.SIGTERM); os.execvp(sys.argv[1], sys.argv[1:])"
-)
 _START: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from allranks.conformance.worlds.launched_rank import main; main(sys.argv[2:])"
@@ -80,8 +76,9 @@ class _Job:
 
     running: subprocess.Popen[bytes]
     said: IO[bytes]
+    sentinel: int  # a pipe; its end is the job's
     connections: dict[int, Connection] = field(default_factory=dict)
-    processes: dict[int, tuple[int, int]] = field(default_factory=dict)  # those of this machine: (pid, pidfd)
+    pids: dict[int, int] = field(default_factory=dict)  # those of this machine
 
 
 class LaunchedCrew:
@@ -121,18 +118,18 @@ class LaunchedCrew:
             told["board"] = f"/proc/{os.getpid()}/fd/{self._memory}"
             program = [sys.executable, "-P", "-c", _START, json.dumps(sys.path), json.dumps(told)]
             said = tempfile.TemporaryFile()  # noqa: SIM115 -- as long as the job
-            try:
-                running = subprocess.Popen(
-                    [sys.executable, "-S", "-c", _DIES_TOO, *self.launched.command, *program],
-                    stdin=subprocess.DEVNULL,
-                    stdout=said,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                    env={**os.environ, **self.launched.environment, _KEY: key},
-                )
-            except OSError as error:
-                raise UsageError(f"launcher: {self.launched.command[0]}: {error.strerror}") from None
-            self._job = _Job(running, said)
+            reading, writing = os.pipe()
+            watched = [sys.executable, "-S", "-P", sentinel.__file__, str(reading), f"{_KEY}={key}"]
+            running = subprocess.Popen(
+                [*watched, *self.launched.command, *program],
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                pass_fds=[reading],
+                env={**os.environ, **self.launched.environment, _KEY: key},
+            )
+            os.close(reading)
+            self._job = _Job(running, said, writing)
             try:
                 self._gather(listener, self._job)
             except BaseException:
@@ -171,8 +168,8 @@ class LaunchedCrew:
             raise UsageError(f"launcher: {self._command()} started {what}, not one job of {self.size}")
         job.connections[hello["rank"]] = connection
         if hello["local"]:
-            with contextlib.suppress(ProcessLookupError):
-                job.processes[hello["rank"]] = hello["pid"], os.pidfd_open(hello["pid"])
+            job.pids[hello["rank"]] = hello["pid"]
+            os.write(job.sentinel, "".join(f"{path}\n" for path in hello["shared"]).encode())
         self.facts = self.facts or hello["facts"]
 
     def _command(self) -> str:
@@ -218,9 +215,9 @@ class LaunchedCrew:
 
     def state(self, rank: int) -> str:
         """Say whether a process of this machine is stopped, or gone."""
-        if rank not in self._now().processes:
+        if rank not in self._now().pids:
             return ""
-        pid, _ = self._now().processes[rank]
+        pid = self._now().pids[rank]
         try:
             with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
                 letter = stat.read().rpartition(")")[2].split()[0]
@@ -240,19 +237,8 @@ class LaunchedCrew:
             return
         for connection in job.connections.values():
             connection.close()
-        # The launcher takes its ranks with it, but for those that it cannot reach: stopped ones are killed here.
-        for _, handle in job.processes.values():
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(handle, signal.SIGKILL)
-            os.close(handle)
-        if job.running.poll() is None:
-            job.running.terminate()  # a launcher that is killed leaves files behind
-        try:
-            job.running.wait(_KILL_S)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(job.running.pid, signal.SIGKILL)
-            job.running.wait()
+        os.close(job.sentinel)
+        job.running.wait()
         job.said.close()
 
     def close(self) -> None:
@@ -261,7 +247,7 @@ class LaunchedCrew:
             for rank in list(self._job.connections):
                 self.send(rank, None)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._job.running.wait(_KILL_S)
+                self._job.running.wait(_END_S)
         self._end()
         if self._memory >= 0:
             self.board.release()

@@ -123,10 +123,10 @@ class LaunchedWorld:
         lost: dict[int, str] = {}
         ranks = range(play.program.rank_count)
 
-        def take(timeout_s: float) -> bool:
+        def take(timeout_s: float) -> str:
             found = self.crew.receive(timeout_s)
             if found is None:
-                return False
+                return ""
             rank, message = found
             if isinstance(message, Lost):
                 lost[rank] = message.how
@@ -134,7 +134,7 @@ class LaunchedWorld:
                 told[rank] = message.played
             elif not isinstance(message, Progress | Told) or message.run > play.run:
                 lost[rank] = f"what it says is not what it was asked: {type(message).__name__}"
-            return True
+            return "progress" if isinstance(message, Progress) else "told"
 
         if self.own is not None:
             told[0] = self.own(play, self.beat)
@@ -143,7 +143,7 @@ class LaunchedWorld:
             heard, now = take(_LOOK_S), time.monotonic()
             self.beat()
             seen = [int(at) for at in self.crew.board[: len(ranks)]]
-            if heard or seen != labels:
+            if seen != labels or heard == "progress":
                 labels, since = seen, now
             if lost:
                 first_loss = first_loss or now

@@ -16,6 +16,7 @@ from allranks.conformance.backend import Backend, load_backend
 from allranks.conformance.program import Program
 from allranks.conformance.worlds.crew import connect
 from allranks.conformance.worlds.player import Played, Player
+from allranks.conformance.worlds.sentinel import mapped
 from allranks.conformance.worlds.wire import Lane, MpiWire, StoreWire, Wire
 from allranks.errors import UsageError
 
@@ -74,6 +75,7 @@ def main(arguments: Sequence[str]) -> None:
         wire = wire_of(told["wire"])
         backend = load_backend(told["backend"])
         hello = {"rank": wire.rank, "size": wire.size, "pid": os.getpid(), "local": board is not None}
+        hello["shared"] = sorted(mapped(os.getpid()))
         connection.send({**hello, "facts": facts_of(backend) if wire.rank == 0 else {}})
         if wire.size != told["size"]:
             os._exit(0)  # whoever has started it knows
