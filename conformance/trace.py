@@ -83,6 +83,10 @@ class Usage:
     handles: int
 
 
+# Kinds of errors of a rank whose process ended, or said what cannot be.
+ENDED: Final = ("Died", "Garbled")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankNote:
     """What a rank that is a process left behind when a run did not end well: for people, and no part of what happened.

@@ -73,7 +73,7 @@ class SessionLog:
         if len(session.placed) > self._placed:
             self._placed = len(session.placed)
             buffer, placed = next(reversed(session.placed.items()))
-            told["placed"] = [buffer, placed.pieces, placed.same_base_as]
+            told["placed"] = (buffer, placed.pieces, placed.same_base_as)
         self._append(told)
 
     def end(self) -> None:

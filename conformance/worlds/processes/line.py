@@ -55,17 +55,13 @@ class LineMeeting:
             If some rank does not come in time; the error names those.
         """
         blob = b"" if value is None else pickle.dumps(value)
-        asked = [what, timeout_s, members]
         with self._one_at_a_time:
-            self._line.send(Frame(Kind.MEET, self._run, asked, blob))
+            self._line.send(Frame(Kind.MEET, self._run, (what, timeout_s, members, blob)))
             answer = self._line.receive()
         if answer.kind is Kind.LATE:
             missing = tuple(answer.value)
             raise Timeout(f"rank {rank}: {what}: still waiting for ranks {list(missing)}", ranks=missing, rank=rank)
-        place, values = 0, list[Any]()
-        for size in answer.value:
-            values.append(pickle.loads(answer.blob[place : place + size]) if size else None)
-            place += size
+        values: list[Any] = [pickle.loads(brought) if brought else None for brought in answer.value]
         return values
 
     def shared(self, key: Hashable, make: Callable[[], T]) -> T:

@@ -97,20 +97,19 @@ class Run:
                 raise Garbled(f"a message of kind {frame.kind.name} is not a worker's to send")
 
     def _meet(self, rank: Rank, frame: Frame, now: float) -> None:
-        what, timeout_s, members = _meeting(frame.value, len(self.ranks))
+        what, timeout_s, members, blob = _meeting(frame.value, len(self.ranks))
         mine = self.ranks.index(rank)
         number = self._counts.get((what, members, mine), 0)
         self._counts[what, members, mine] = number + 1
         key = (what, members, number)
         there = self._rounds.setdefault(key, {})
-        there[mine] = frame.blob
+        there[mine] = blob
         if len(there) < len(members):
             rank.state, rank.what, rank.members, rank.number = "meets", what, members, number
             rank.until = None if timeout_s is None else now + timeout_s
             return
         del self._rounds[key]
-        sizes = [len(there[member]) for member in members]
-        answer = Frame(Kind.MET, self.number, sizes, b"".join(there[member] for member in members))
+        answer = Frame(Kind.MET, self.number, [there[member] for member in members])
         for member in members:
             self._answer(self.ranks[member], answer)
 
@@ -130,13 +129,13 @@ class Run:
         return bool(found)
 
 
-def _meeting(value: Any, rank_count: int) -> tuple[str, float | None, tuple[int, ...]]:
+def _meeting(value: Any, rank_count: int) -> tuple[str, float | None, tuple[int, ...], bytes]:
     """Read what a rank meets for."""
     try:
-        what, timeout_s, named = value
+        what, timeout_s, named, blob = value
         members = tuple(range(rank_count)) if named is None else tuple(named)
         if not all(type(member) is int and 0 <= member < rank_count for member in members) or not members:
             raise ValueError("no such members")
-        return str(what), None if timeout_s is None else float(timeout_s), members
+        return str(what), None if timeout_s is None else float(timeout_s), members, bytes(blob)
     except (TypeError, ValueError) as error:
         raise Garbled(f"it wants to meet others by {value!r}: {error}") from None

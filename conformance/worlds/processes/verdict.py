@@ -63,18 +63,24 @@ def event_of(run: Run, rank: Rank, verdict: Verdict | None, threads: list[Thread
         return Event(status="error", error_type="Died", error=f"its process ended: {rank.word}")
     if rank.state == "lied":
         return Event(status="error", error_type="Garbled", error=f"what its process says cannot be: {rank.word}")
-    if rank.state == "meets":
-        text = f"waits in {rank.what} for ranks {run.missing(rank)}"
-    else:
-        text = _at(threads[0] if threads else None)
+    text = f"waits in {rank.what} for ranks {run.missing(rank)}" if rank.state == "meets" else _at(threads)
     if verdict == "waiting":
         return Event(status="stalled", error_type="Waiting", error=f"{text}; no end within {deadline_s:g} s")
     return Event(status="stalled", error_type="Blocked", error=f"{text}, for ever")
 
 
-def _at(thread: ThreadState | None) -> str:
-    if thread is None:
+def _at(threads: list[ThreadState]) -> str:
+    """Say what a process is at: its main thread, and another one if only that keeps it from being blocked."""
+    if not threads:
         return "waits"
+    text = _thread(threads[0])
+    lively = next((thread for thread in threads[1:] if thread.state != "blocked"), None)
+    if lively is not None and threads[0].state == "blocked":
+        text += f", while another thread {_thread(lively)}"
+    return text
+
+
+def _thread(thread: ThreadState) -> str:
     thing = f" on {thread.object}" if thread.object else ""
     return {
         "blocked": f"waits in {thread.call}{thing}, without a time-out",
@@ -135,7 +141,7 @@ def notes(run: Run, threads: list[list[ThreadState]], *, native: bool) -> tuple[
         found.append(
             RankNote(
                 output=tuple(worker.said.decode(errors="replace").splitlines()[-_MOST_LINES:]),
-                stack=tuple(from_dump(worker.written_stacks())),
+                stack=tuple(line for line in from_dump(worker.written_stacks()) if not line.startswith("<string>")),
                 native=_native(worker.pid) if native and worker in left else (),
             )
         )

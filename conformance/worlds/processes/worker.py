@@ -10,16 +10,15 @@ import signal
 import socket
 import sys
 import traceback
-from typing import Any, Final
+from typing import Final
 
 from allranks.conformance.backend import Backend
-from allranks.conformance.casefile import loads
 from allranks.conformance.model import footprints
-from allranks.conformance.plan import planned
 from allranks.conformance.worlds.arena import Arena
 from allranks.conformance.worlds.host_site import NO_DRIVER, HostSite
 from allranks.conformance.worlds.processes.journal import Journal
 from allranks.conformance.worlds.processes.line import Line, LineMeeting
+from allranks.conformance.worlds.processes.parcel import unpack
 from allranks.conformance.worlds.processes.wire import Frame, Kind
 from allranks.conformance.worlds.session import Context, Session
 from allranks.conformance.worlds.told import SessionLog
@@ -71,9 +70,8 @@ def serve(backend: Backend, stream: socket.socket, journal: int, stacks: int, ra
 
 
 def _play(backend: Backend, line: Line, journal: Journal, arena: Arena, frame: Frame, rank: int) -> None:
-    asked: dict[str, Any] = frame.value
-    program = loads(asked["case"]).program
-    plan = list(planned(program))
+    timeout_s, packed = frame.value
+    program, plan = unpack(packed)
     meeting = LineMeeting(line, frame.run, program.rank_count)
     context = Context(
         rank=rank,
@@ -81,7 +79,7 @@ def _play(backend: Backend, line: Line, journal: Journal, arena: Arena, frame: F
         device=HostSite.device,
         driver=NO_DRIVER,
         memory_space=HostSite.memory_space,
-        timeout_s=asked["timeout_s"],
+        timeout_s=timeout_s,
         meeting=meeting,
     )
     session = Session(

@@ -137,18 +137,19 @@ class Workers:
         self._link = ours
         self.selector.register(ours, selectors.EVENT_READ, None)
         told = self._hear(_IMPORT_S)
-        if "refused" in told:
+        if told is None or "ready" not in told:
             self.close()
-            raise UsageError(told["refused"])
-        if "ready" not in told:
-            self.close()
-            raise UsageError(f"backend={self.backend!r}: its process ended while it was imported")
+            why = "takes too long" if told is None else "ends the process"
+            refused = (told or {}).get("refused", f"backend={self.backend!r}: importing it {why}")
+            raise UsageError(refused)
 
-    def _hear(self, timeout_s: float) -> dict[str, Any]:
-        """Give what the nursery says next; empty: it says nothing any more."""
+    def _hear(self, timeout_s: float) -> dict[str, Any] | None:
+        """Give what the nursery says next; empty: it is gone; None: it says nothing in that time."""
         self._link.settimeout(timeout_s)
         try:
             message, handles, _, _ = socket.recv_fds(self._link, 1 << 16, 1)
+        except (BlockingIOError, TimeoutError):
+            return None
         except OSError:
             return {}
         told: dict[str, Any] = json.loads(message) if message else {}
@@ -160,9 +161,9 @@ class Workers:
                     worker.exited = told["status"]
         return told
 
-    def hear(self) -> None:
-        """Take in what the nursery has said; when it is gone, so are all workers, and a new one is started."""
-        if not self._hear(_KILL_S):
+    def hear(self, timeout_s: float = 0) -> None:
+        """Take in what the nursery says; when it is gone, so are all workers, and a new one is started."""
+        if self._hear(timeout_s) == {}:
             for worker in self.by_rank.values():
                 worker.exited = -signal.SIGKILL if worker.exited is None else worker.exited
             self._end_nursery()
@@ -180,11 +181,12 @@ class Workers:
         os.set_blocking(output, False)
         shared = [theirs.fileno(), journal, printed, stacks]
         socket.send_fds(self._link, [json.dumps({"spawn": rank}).encode()], shared)
-        while "spawned" not in (told := self._hear(_KILL_S)):
-            if not told:
-                raise RuntimeError("the process that workers are forked from does not answer")
-        pid = told["spawned"]
-        worker = Worker(rank, pid, told["handle"], ours, Journal(journal), output, stacks)
+        told = self._hear(_KILL_S)
+        while told and "spawned" not in told:
+            told = self._hear(_KILL_S)
+        if not told:
+            raise RuntimeError("the process that workers are forked from does not answer")
+        worker = Worker(rank, told["spawned"], told["handle"], ours, Journal(journal), output, stacks)
         theirs.close()
         os.close(journal)
         os.close(printed)
@@ -202,8 +204,7 @@ class Workers:
     def ends(self, worker: Worker) -> bool:
         """Whether a worker whose stream has ended ends as well, as it should."""
         if select.select([worker.handle], [], [], _END_S)[0]:
-            while worker.exited is None:
-                self.hear()
+            self._until_ended([worker])
         return worker.exited is not None
 
     def put_down(self, worker: Worker) -> None:
@@ -218,16 +219,19 @@ class Workers:
         for worker in ending:
             if worker.exited is None:
                 self.put_down(worker)
-        until = time.monotonic() + _KILL_S
-        while any(worker.exited is None for worker in ending):
-            if time.monotonic() > until:
-                raise RuntimeError(f"workers {[worker.rank for worker in ending]} do not end when they are killed")
-            self.hear()
+        self._until_ended(ending)
         for worker in ending:
             self._forget(worker)
         for path in left:
             if path.removeprefix(f"{_SHARED_MEMORY}/") not in self._mapped_before:
                 Path(path).unlink(missing_ok=True)
+
+    def _until_ended(self, ending: list[Worker]) -> None:
+        until = time.monotonic() + _KILL_S
+        while any(worker.exited is None for worker in ending):
+            if time.monotonic() > until:
+                raise RuntimeError(f"workers {[worker.rank for worker in ending]} do not end when they are killed")
+            self.hear(_KILL_S)
 
     def _forget(self, worker: Worker) -> None:
         self.deaf(worker)
@@ -250,7 +254,7 @@ class Workers:
             worker.send(Frame(Kind.END, 0))
         until = time.monotonic() + _SEND_S
         while any(worker.exited is None for worker in self.by_rank.values()) and time.monotonic() < until:
-            if not self._hear(max(0.01, until - time.monotonic())):
+            if self._hear(max(0.01, until - time.monotonic())) == {}:
                 break
         self._end_nursery()
         for worker in list(self.by_rank.values()):

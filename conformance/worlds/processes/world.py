@@ -7,10 +7,10 @@ from types import TracebackType
 from typing import Final
 
 from allranks.conformance.backend import Backend, load_backend, spaces_of
-from allranks.conformance.casefile import Case, dumps
 from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Program
 from allranks.conformance.trace import OPENING, Event, Trace
+from allranks.conformance.worlds.processes.parcel import pack
 from allranks.conformance.worlds.processes.run import Rank, Run
 from allranks.conformance.worlds.processes.stillness import Stillness
 from allranks.conformance.worlds.processes.verdict import Verdict, event_of, mark, moment, notes, place_of
@@ -99,8 +99,7 @@ class ProcessesWorld:
         plan = plan if plan is not None else list(planned(program))
         self.runs += 1
         run = Run(self.runs, [Rank(worker) for worker in self.workers.of(program.rank_count)])
-        asked = {"case": dumps(Case(program=program)), "timeout_s": self.deadline_s * _TIMEOUT_SHARE}
-        frame = Frame(Kind.RUN, self.runs, asked)
+        frame = Frame(Kind.RUN, self.runs, (self.deadline_s * _TIMEOUT_SHARE, pack(program, plan)))
         self._listen(run, 0)  # for workers that have ended since
         for number, rank in enumerate(run.ranks):
             if rank.state == "died":

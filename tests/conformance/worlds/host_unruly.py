@@ -139,11 +139,12 @@ class _LeavesThings(_Unruly):
     """Starts a process in a session of its own, and shared memory, and stops."""
 
     def misbehave(self) -> None:
-        shared_memory.SharedMemory("allranks-test-left", create=True, size=4096)
+        kept = shared_memory.SharedMemory(f"allranks-test-{os.getppid()}", create=True, size=4096)
         subprocess.Popen(
             [sys.executable, "-S", "-c", "import time; time.sleep(3600)", "allranks-left"], start_new_session=True
         )
         threading.Event().wait()
+        kept.close()
 
 
 class _EndsLater(HostCommunicator):
