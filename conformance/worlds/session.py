@@ -28,6 +28,10 @@ USE_NEEDS: Final = {"connect": "channels", "all_reduce": "all_reduce"}  # what i
 _PROBES: Final = 2  # usable means right bytes every time, broken an error every time
 
 
+def _to_nobody(number: int) -> None:
+    """Listen to no session."""
+
+
 @dataclass(slots=True)
 class Context:
     """What the backend gets; see `allranks.conformance.backend.RankContext`."""
@@ -65,6 +69,7 @@ class Session:
     site: Site
     owners: dict[int, tuple[int, int, int]]  # as of `Actions`, shared by the sessions
     board: MutableSequence[int]  # [rank] is the label of what the rank does; outlives the process if it is shared
+    told: Callable[[int], None] = _to_nobody  # called with OPENING, and with a step's number, once its event is there
     events: list[Event] = field(default_factory=list)
     placed: dict[int, Placed] = field(default_factory=dict)
     usage: list[Usage] = field(default_factory=list)
@@ -88,9 +93,11 @@ class Session:
         """Do everything; errors become events."""
         self.events = [Event() for _ in self.plan]
         opening = self.opening = self._attempt(OPENING, "open", USER, self._open)
+        self.told(OPENING)
         if self.actions is not None:
             for step in self.plan:
                 self._do(step, self.actions)
+                self.told(step.number)
                 if self.events[step.number].status == "stalled":
                     return
         try:
