@@ -21,12 +21,16 @@ SCHEMA: Final = 1
 _STYLES: Final = {"pass": "green", "fail": "bold red", "not supported": "yellow", "not run": "magenta"}
 
 
-def exit_code(result: Result, expected: Expected = NOTHING_EXPECTED) -> int:
-    """Give 1 for a violation of a *must* or a stale expectation, 3 if something was not evaluated, else 0."""
+def exit_code(result: Result, expected: Expected = NOTHING_EXPECTED, *, strict: bool = False) -> int:
+    """Give 1 for a violation of a *must* or a stale expectation, 3 if something was not evaluated, else 0.
+
+    Strictly, the violation of a *should* counts, too.
+    """
     if result.nondeterministic or expected.stale(result):
         return 1
+    failing = ("must", "should") if strict else ("must",)
     broken = {*result.findings, *(finding.requirement for finding in result.interruptions)}
-    if any(REQUIREMENTS[name].level == "must" and not expected.reason(name) for name in broken):
+    if any(REQUIREMENTS[name].level in failing and not expected.reason(name) for name in broken):
         return 1
     statuses = [result.status(name) for name in result.requirements]
     return 3 if "not run" in statuses or set(statuses) <= {"not supported"} else 0
@@ -56,8 +60,25 @@ def print_matrix(console: Console, result: Result, expected: Expected = NOTHING_
             f"[bold red]Uncontrolled nondeterminism:[/] {len(result.nondeterministic)} Programs gave another Trace "
             "when they were run again."
         )
+    for line in [*versions(result), *narrowed(result)]:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     for line in [*incomplete(result), *expected.stale(result).values()]:
         console.print(f"[bold red]{escape(line)}[/]", highlight=False, soft_wrap=True)
+
+
+def versions(result: Result) -> list[str]:
+    """Give a line of what was under test, if the backend says it."""
+    return (
+        [f"Under test: {', '.join(f'{name} {said}' for name, said in result.facts.items())}."] if result.facts else []
+    )
+
+
+def narrowed(result: Result) -> list[str]:
+    """Give a line for each narrowing of the library's contract that has changed what was run."""
+    return [
+        f"{one.requirement}, narrower: {one.reason} ({one.source}). {steps} steps were kept within that; --strict is not."
+        for one, steps in result.narrowed.items()
+    ]
 
 
 def incomplete(result: Result) -> list[str]:
@@ -101,6 +122,11 @@ def as_json(result: Result, cases: dict[str, str], expected: Expected = NOTHING_
         "interrupted": len(result.interruptions),
         "given_up": dict(result.stopped),
         "draws": dict(result.draws),
+        "versions": dict(result.facts),
+        "narrowings": [
+            {"requirement": one.requirement, "reason": one.reason, "source": one.source, "steps": steps}
+            for one, steps in result.narrowed.items()
+        ],
         "requirements": {
             name: {
                 "status": result.status(name),

@@ -159,6 +159,8 @@ class View:
         """Say how a step ended."""
         if event.raised_at:
             return f"{event.error_type}: {event.error}, raised at {' < '.join(reversed(event.raised_at))}"
+        if event.error_type in ("Blocked", "Waiting"):  # of a process: where it is, and why it was given up
+            return event.error
         return {"stalled": "waits for ever", "not_reached": "was never reached", "unsupported": "cannot do it"}.get(
             event.status, event.error
         )

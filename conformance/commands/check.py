@@ -110,7 +110,7 @@ def run(argv: list[str]) -> int:
         strict=arguments.strict,
     )
     if settings.together and not first_rank(settings):
-        return leave(report.exit_code(check(settings), settings.expected))
+        return leave(report.exit_code(check(settings), settings.expected, strict=arguments.strict))
     processes = arguments.jobs or len(os.sched_getaffinity(0))
     console = Console(stderr=False)
     with _progress(console, settings) as advance:
@@ -131,5 +131,5 @@ def run(argv: list[str]) -> int:
     if arguments.junit is not None:
         report.write_junit(arguments.junit, result, settings.expected)
     sys.stdout.flush()
-    code = report.exit_code(result, settings.expected)
+    code = report.exit_code(result, settings.expected, strict=arguments.strict)
     return leave(code) if settings.together else code

@@ -33,6 +33,7 @@ BOARD_BYTES: Final = 8 * MOST_RANKS
 START_S: Final = 120.0
 _END_S: Final = 5.0
 _SAID_BYTES: Final = 4000
+GONE: Final = "its process has ended"
 _KEY: Final = "ALLRANKS_KEY"
 _START: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -208,7 +209,7 @@ class LaunchedCrew:
                 return rank, ready.recv()
             except (EOFError, OSError):
                 job.connections.pop(rank).close()
-                return rank, Lost("its process has ended")
+                return rank, Lost(GONE)
             except Exception as error:  # noqa: BLE001 -- whatever unpickling garbage raises
                 return rank, Lost(f"what it says is no message: {type(error).__name__}: {error}")
         return None

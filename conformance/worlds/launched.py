@@ -15,9 +15,9 @@ from allranks.conformance.backend import Backend
 from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Program
 from allranks.conformance.trace import OPENING, Event, Trace, place_of
-from allranks.conformance.worlds.crew import Crew, Lost
+from allranks.conformance.worlds.crew import GONE, Crew, Lost
 from allranks.conformance.worlds.launched_rank import Play, Progress, Told
-from allranks.conformance.worlds.player import Played, halted
+from allranks.conformance.worlds.player import Played, halted, waiting
 from allranks.errors import UsageError, WorldError
 
 DEADLINE_S: Final = 10.0
@@ -172,7 +172,7 @@ class LaunchedWorld:
             after_close=[played.after_close for played in all_of_them],
             opening=[played.opening for played in all_of_them],
             closing=[played.closing for played in all_of_them],
-            moments=(_moment(plan, all_of_them),) if stuck else (),
+            moments=(_moment(plan, all_of_them, "died" if lost else "waiting"),) if stuck else (),
         )
 
     def _silent(self, rank: int, plan: list[Planned], lost: dict[int, str]) -> Played:
@@ -182,36 +182,31 @@ class LaunchedWorld:
         for event, step in zip(events, plan, strict=True):
             if event.status == "ok":  # it got past it; how that ended is not known
                 event.status = "not_reached" if step.applies and rank in step.ranks else "skipped"
-        why = lost.get(rank) or self.crew.state(rank) or "its process says nothing any more"
-        first = min(lost, default=rank)
-        if rank in lost and rank != first and self.crew.size > 1:
-            why += f", after that of rank {first}"
+        event = waiting(self.crew.state(rank) or "its process says nothing any more")
+        if rank in lost:
+            event = Event(status="error", error_type="Garbled", error=f"what its process says cannot be: {lost[rank]}")
+        if lost.get(rank) == GONE:
+            event = Event(status="error", error_type="Died", error="its process ended")
+            first = next(other for other in lost if lost[other] == GONE)
+            if rank != first:
+                event = waiting(f"ended by the launcher, after the process of rank {first} had ended")
         opening = Event(status="ok" if at != OPENING else "not_reached")
-        return halted(Played(rank=rank, over=False, at=at, events=events, opening=opening), f"rank {rank}: {why}")
+        return halted(Played(rank=rank, over=False, at=at, events=events, opening=opening), event)
 
 
-def _moment(plan: list[Planned], played: list[Played]) -> dict[str, Any]:
-    """Say where the ranks are that came no further, as the simulated driver does it at a stall."""
+def _moment(plan: list[Planned], played: list[Played], verdict: str) -> dict[str, Any]:
+    """Say where the ranks are that came no further, as the other worlds do it."""
     names = {step.number: step.operation for step in plan}
-    waits = [
-        {
-            "rank": one.rank,
-            "step": one.at,
-            "operation": names.get(one.at, place_of(one.at, names)),
-            "call": one.stack[-1]
-            if one.stack
-            else "the world's own barrier"
-            if one.events
-            else "nothing that is known",
-            "object": "",
-            "waits_for": [],
-        }
-        for one in played
-        if not one.over
-    ]
-    others = [
-        {"rank": one.rank, "step": one.at, "operation": names.get(one.at, ""), "state": "left"}
-        for one in played
-        if one.over
-    ]
-    return {"kind": "stall", "waits": waits, "others": others}
+    waits, others = [], []
+    for one in played:
+        operation = names.get(one.at, place_of(one.at, names))
+        at = {"rank": one.rank, "step": one.at, "operation": operation}
+        if one.over:
+            others.append({**at, "state": "left"})
+        elif one.stack:
+            waits.append({**at, "call": one.stack[-1], "object": "the communicator under test", "waits_for": []})
+        elif one.capabilities:
+            waits.append({**at, "call": "exchange", "object": "a barrier of the world's own", "waits_for": []})
+        else:
+            others.append({**at, "state": "says nothing"})
+    return {"kind": "end" if verdict == "died" else "stall", "verdict": verdict, "waits": waits, "others": others}

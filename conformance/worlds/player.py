@@ -235,16 +235,20 @@ class Player:
             return told
         told = copy.deepcopy(told)  # its thread may still be at it
         told.events += [Event() for _ in session.plan[len(told.events) :]]
-        return halted(told, f"no progress within {self.deadline_s:g} s")
+        return halted(told, waiting(f"no progress within {self.deadline_s:g} s", told.stack))
 
 
-def halted(told: Played, why: str) -> Played:
-    """Note in what a rank has told so far that it came no further than where it is."""
-    halt = Event(status="stalled", error=why, error_type="Stalled", raised_at=told.stack)
+def halted(told: Played, event: Event) -> Played:
+    """Put an event where a rank is that came no further; what is past stays as it was."""
     if told.at == OPENING:
-        told.opening = halt
+        told.opening = told.closing = event
     elif 0 <= told.at < len(told.events) and told.events[told.at].status == "not_reached":
-        told.events[told.at] = halt
+        told.events[told.at] = event
     elif told.at == CLOSING:
-        told.closing = halt
+        told.closing = event
     return told
+
+
+def waiting(why: str, stack: tuple[str, ...] = ()) -> Event:
+    """Give what a step is in which a rank is still at work when the deadline has passed."""
+    return Event(status="stalled", error_type="Waiting", error=why, raised_at=stack)
