@@ -224,6 +224,8 @@ def make_backend(found: Any, name: str = "") -> Backend:
             raise UsageError(f"{where}: class {kind.__name__} has no method {needed}")
     try:
         backend: Backend = found() if isinstance(found, type) else found
+    except UsageError:  # it says itself what it misses
+        raise
     except Exception as error:  # the user's own code, which may raise anything
         raise UsageError(f"{where}: {kind.__name__}() raises {type(error).__name__}: {error}") from error
     if not isinstance(getattr(backend, "name", None), str):

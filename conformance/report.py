@@ -76,7 +76,8 @@ def versions(result: Result) -> list[str]:
 def narrowed(result: Result) -> list[str]:
     """Give a line for each narrowing of the library's contract that has changed what was run."""
     return [
-        f"{one.requirement}, narrower: {one.reason} ({one.source}). {steps} steps were kept within that; --strict is not."
+        f"{one.requirement}, as far as the contract goes: {one.reason} ({one.source}); {steps} steps were changed so, "
+        "which --strict leaves as they are."
         for one, steps in result.narrowed.items()
     ]
 

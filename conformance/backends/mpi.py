@@ -67,8 +67,8 @@ class MpiBackend:
         import mpi4py
 
         mpi, (major, minor) = _mpi(), _mpi().Get_version()
-        library = mpi.Get_library_version().replace("\0", "").splitlines()[0]
-        return {"library": library.replace("\t", " ").strip(), "MPI": f"{major}.{minor}", "mpi4py": mpi4py.__version__}
+        library = " ".join(mpi.Get_library_version().replace("\0", "").splitlines()[0].split())
+        return {"library": library, "MPI": f"{major}.{minor}", "mpi4py": mpi4py.__version__}
 
     def capabilities(self, context: RankContext) -> frozenset[str]:
         """All but multicast; MPI says nothing of what it does inside."""
