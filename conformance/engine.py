@@ -26,7 +26,8 @@ from allranks.conformance.reduce import reduce_program
 from allranks.conformance.requirements import FAMILIES, REQUIREMENTS
 from allranks.conformance.schedules import realised
 from allranks.conformance.strategies import programs
-from allranks.conformance.trace import Trace
+from allranks.conformance.trace import HOST, Trace
+from allranks.conformance.worlds import World
 from allranks.conformance.worlds.threads import QUIET_TIMEOUT_S, RunOptions, ThreadsWorld
 
 T = TypeVar("T")
@@ -50,6 +51,7 @@ class Finding:
     trace: Trace
     source: str
     examples: int  # how many Programs of the source had been run by then
+    shown: tuple[int, int] | None = None  # how often it showed, of how many times that it was run again
 
 
 @dataclass(slots=True)
@@ -107,6 +109,7 @@ class Result:
     interruptions: list[Finding] = field(default_factory=list)
     draws: dict[str, str] = field(default_factory=dict)  # digest of the Programs drawn, by family
     stopped: dict[str, int] = field(default_factory=dict)  # sources given up, and after how many Programs
+    unseen: frozenset[str] = frozenset()  # requirements that cannot be evaluated in the world
 
     def __post_init__(self) -> None:
         for name in self.requirements:
@@ -148,6 +151,8 @@ class Result:
         """Give "fail", "pass", "not supported" or "not run"."""
         if requirement in self.findings:
             return "fail"
+        if requirement in self.unseen:
+            return "not supported"
         needs = REQUIREMENTS[requirement].capabilities
         if needs and not set(needs) & set(self.capabilities):
             return "not supported"
@@ -159,7 +164,7 @@ Starting = Callable[[int], None]
 
 
 class Engine:
-    """Checks a backend in world `threads`.
+    """Checks a backend in a world.
 
     Parameters
     ----------
@@ -181,6 +186,10 @@ class Engine:
         Real seconds that a rank may keep the turn without coming by the driver.
     board : mutable sequence of int, optional
         Where ranks write what they do; see `ThreadsWorld`.
+    world : World, optional
+        Where Programs run; a `ThreadsWorld` by default. It is closed with the engine.
+    unseen : frozenset of str
+        Requirements that cannot be evaluated in that world.
     """
 
     def __init__(
@@ -195,12 +204,17 @@ class Engine:
         starting: Starting = lambda examples: None,
         quiet_timeout_s: float = QUIET_TIMEOUT_S,
         board: MutableSequence[int] | None = None,
+        world: World | None = None,
+        unseen: frozenset[str] = frozenset(),
     ) -> None:
-        self.world = ThreadsWorld(backend, machine, quiet_timeout_s=quiet_timeout_s, board=board)
+        self.world = world or ThreadsWorld(backend, machine, quiet_timeout_s=quiet_timeout_s, board=board)
+        self.most_ranks = machine.device_count
         self.max_ranks = max_ranks
         self.progress = progress
         self.starting = starting
-        self.result = Result(backend.name, machine.name, seed, max_ranks, requirements)
+        self.result = Result(
+            backend.name, machine.name if world is None else HOST, seed, max_ranks, requirements, unseen=unseen
+        )
 
     def run_case(self, name: str, case: Case) -> Trace:
         """Run one case and judge it."""
@@ -208,7 +222,7 @@ class Engine:
 
     def run_cases(self, cases: Iterable[tuple[str, Case]], *, skip: int = 0) -> None:
         """Run cases that the machine has room for, but for the first `skip` of them."""
-        fitting = [case for _, case in cases if case.program.rank_count <= self.world.machine.device_count]
+        fitting = [case for _, case in cases if case.program.rank_count <= self.most_ranks]
         for examples, case in enumerate(fitting, start=1):
             if examples > skip and not self._gives_up(CASES, examples):
                 self._run(case.program, CASES, examples)
@@ -259,7 +273,8 @@ class Engine:
         trace = self.world.run(program, plan=plan)
         ran = Ran(source=source, examples=examples, capabilities=trace.capabilities)
         # One run in 50 is done twice: a difference is a finding of its own, about the backend or about us.
-        if examples % 50 == 1 and not trace.outside and self.world.run(program, plan=plan).digest() != trace.digest():
+        twice = self.world.deterministic and examples % 50 == 1 and not trace.outside
+        if twice and self.world.run(program, plan=plan).digest() != trace.digest():
             ran.differs = program
         for name, outcome in judge(program, trace, result.requirements, plan=plan).items():
             ran.tallies[name] = Tally(outcome.evaluated, outcome.inconclusive, len(outcome.violations))
@@ -277,6 +292,10 @@ class Engine:
         if trace.outside:
             ran.interruption = interruption(
                 program, trace, f"a rank kept its turn without coming by the driver:\n{trace.outside}", source, examples
+            )
+        elif trace.waited:
+            ran.interruption = interruption(
+                program, trace, "it did not come to its end before the world's deadline", source, examples
             )
         result.add(ran)
         self.progress(ran)
@@ -307,6 +326,7 @@ class Engine:
             trace=trace,
             source=finding.source,
             examples=finding.examples,
+            shown=finding.shown,
         )
 
     def close(self) -> None:

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import shlex
+import typing
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from allranks import sim
 from allranks.conformance.backend import Backend, load_backend, make_backend
@@ -19,9 +20,11 @@ from allranks.conformance.checks import FAULTED
 from allranks.conformance.engine import CASES, FAULTS, Engine, Finding, Ran, Result, families_of
 from allranks.conformance.expected import NOTHING_EXPECTED, Expected, load_expected
 from allranks.conformance.isolated import reduce_findings, run_jobs
+from allranks.conformance.over_processes import ProcessesEngine
 from allranks.conformance.report import describe, exit_code
 from allranks.conformance.requirements import REQUIREMENTS, select
 from allranks.conformance.worker import Job
+from allranks.conformance.worlds.processes.world import DEADLINE_S, check_backend
 from allranks.conformance.worlds.threads import QUIET_TIMEOUT_S
 from allranks.errors import UsageError
 
@@ -33,6 +36,10 @@ DEFAULT_RANKS: Final = 4
 MOST_RANKS: Final = 128
 CASE_DIR: Final = Path("allranks-cases")
 _DEVICES: Final = 8
+
+WorldName = Literal["threads", "processes"]
+WORLDS: Final = typing.get_args(WorldName)
+REDUCE_S: Final = 60.0
 
 
 class ConformanceError(AssertionError):
@@ -61,6 +68,12 @@ class Settings:
         What is known to fail.
     quiet_timeout_s : float
         Real seconds that a backend may stay away from the driver.
+    world : {"threads", "processes"}
+        Where ranks run.
+    deadline_s : float
+        Seconds without progress that end a run in world `processes`.
+    reduce_s : float
+        Seconds for making small what is found there.
     """
 
     backend: str
@@ -71,11 +84,14 @@ class Settings:
     requirements: tuple[str, ...]
     expected: Expected
     quiet_timeout_s: float
+    world: WorldName = "threads"
+    deadline_s: float = DEADLINE_S
+    reduce_s: float = REDUCE_S
 
     @property
     def sources(self) -> list[str]:
         """Where Programs come from: the shipped cases, the families and the faults that the requirements need."""
-        faults = [] if FAULTED.isdisjoint(self.requirements) else [FAULTS]
+        faults = [] if FAULTED.isdisjoint(self.requirements) or self.world != "threads" else [FAULTS]
         return [CASES, *families_of(self.requirements), *faults]
 
     def job(self, source: str) -> Job:
@@ -127,6 +143,9 @@ def settings_of(
     requirements: tuple[str, ...] = (),
     expected_failures: Path | None = None,
     quiet_timeout_s: float = QUIET_TIMEOUT_S,
+    world: WorldName = "threads",
+    deadline_s: float | None = None,
+    reduce_s: float | None = None,
 ) -> Settings:
     """Check what was asked for, before anything runs.
 
@@ -145,6 +164,7 @@ def settings_of(
         raise UsageError(f"programs={programs}: a whole number from 1 on")
     if not quiet_timeout_s > 0:
         raise UsageError(f"quiet_timeout={quiet_timeout_s}: seconds, more than 0")
+    _check_world(backend, world, machine, deadline_s, reduce_s)
     return Settings(
         backend=backend,
         machine=machine_of(machine, ranks),
@@ -154,11 +174,36 @@ def settings_of(
         requirements=select(list(requirements)),
         expected=load_expected(expected_failures) if expected_failures is not None else NOTHING_EXPECTED,
         quiet_timeout_s=quiet_timeout_s,
+        world=world,
+        deadline_s=DEADLINE_S if deadline_s is None else deadline_s,
+        reduce_s=REDUCE_S if reduce_s is None else reduce_s,
     )
 
 
+def _check_world(
+    backend: str, world: WorldName, machine: str | None, deadline_s: float | None, reduce_s: float | None
+) -> None:
+    """Check that the world can do what was asked for."""
+    if world not in WORLDS:
+        raise UsageError(f"world={world!r}: one of {', '.join(WORLDS)}")
+    if world == "processes":
+        if machine is not None:
+            raise UsageError(f"machine={machine!r}: world processes has host memory and no simulated machine")
+        check_backend(backend)
+        return
+    if deadline_s is not None:
+        raise UsageError(f"deadline={deadline_s:g}: world threads knows at once when nothing can go on; it has none")
+    if reduce_s is not None:
+        raise UsageError(f"reduce={reduce_s:g}: world threads reduces by a number of runs, not by time")
+
+
 def check(settings: Settings, *, processes: int = 1, progress: Callable[[Ran], None] = lambda ran: None) -> Result:
-    """Run everything, in processes of its own, and give what came of it; nothing is reduced yet."""
+    """Run everything, in processes of its own, and give what came of it; nothing is reduced yet.
+
+    In world `processes` it is run again as often as it takes to know how reliably it shows, and then reduced.
+    """
+    if settings.world == "processes":
+        return _check_processes(settings, progress)
     total = Result(
         load_backend(settings.backend).name, settings.machine.name, settings.seed, settings.ranks, settings.requirements
     )
@@ -168,8 +213,29 @@ def check(settings: Settings, *, processes: int = 1, progress: Callable[[Ran], N
     return total
 
 
+def _check_processes(settings: Settings, progress: Callable[[Ran], None]) -> Result:
+    engine = ProcessesEngine(
+        settings.backend,
+        settings.machine,
+        settings.requirements,
+        seed=settings.seed,
+        max_ranks=settings.ranks,
+        deadline_s=settings.deadline_s,
+        progress=progress,
+    )
+    try:
+        engine.check(settings.sources, settings.programs)
+        engine.confirm()
+        engine.reduce(settings.reduce_s)
+    finally:
+        engine.close()
+    return engine.result
+
+
 def reduce_all(settings: Settings, result: Result, *, processes: int = 1) -> None:
-    """Make the Programs of a result's findings small."""
+    """Make the Programs of a result's findings small, unless the world has done so."""
+    if settings.world == "processes":
+        return
     names = list(result.findings)
     reduced = reduce_findings([result.findings[name] for name in names], settings.job(CASES), processes=processes)
     result.findings.update(zip(names, reduced, strict=True))
@@ -210,6 +276,9 @@ def run_conformance(
     expected_failures: Path | str | None = None,
     case_dir: Path | str = CASE_DIR,
     quiet_timeout_s: float = QUIET_TIMEOUT_S,
+    world: WorldName = "threads",
+    deadline_s: float | None = None,
+    reduce_s: float | None = None,
 ) -> Result:
     """Run the conformance suite on a communicator from a test of one's own.
 
@@ -236,6 +305,10 @@ def run_conformance(
         Folder for the case files of failures.
     quiet_timeout_s : float
         Real seconds that the backend may stay away from the driver.
+    world : {"threads", "processes"}
+        Where ranks run; in `processes` the backend is given by name.
+    deadline_s, reduce_s : float, optional
+        Of world `processes`: seconds without progress that end a run, and seconds for making findings small.
 
     Returns
     -------
@@ -269,8 +342,11 @@ def run_conformance(
         requirements=requirements,
         expected_failures=Path(expected_failures) if expected_failures is not None else None,
         quiet_timeout_s=quiet_timeout_s,
+        world=world,
+        deadline_s=deadline_s,
+        reduce_s=reduce_s,
     )
-    if isinstance(backend, str):
+    if isinstance(backend, str) or world == "processes":
         result = check(settings)
         reduce_all(settings, result)
     else:
@@ -296,7 +372,8 @@ def keep(finding: Finding, directory: Path, settings: Settings) -> Path:
 
 def replay_line(path: Path, settings: Settings) -> str:
     """Give the command that runs a case file again."""
-    return shlex.join(["allranks", "replay", str(path), "--backend", settings.backend])
+    world = [] if settings.world == "threads" else ["--world", settings.world]
+    return shlex.join(["allranks", "replay", str(path), "--backend", settings.backend, *world])
 
 
 def _name_of(backend: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 from pathlib import Path
 
@@ -12,10 +13,13 @@ from allranks.conformance.backend import load_backend
 from allranks.conformance.casefile import Case, load
 from allranks.conformance.cases import shipped
 from allranks.conformance.checks import CHECKS
-from allranks.conformance.commands.options import Parser, add_quiet_timeout, machine_for
+from allranks.conformance.commands.options import Parser, add_processes, add_quiet_timeout, machine_for
+from allranks.conformance.engine import Result
 from allranks.conformance.isolated import run_jobs
+from allranks.conformance.over_processes import ProcessesEngine
 from allranks.conformance.running import DEFAULT_MACHINE
 from allranks.conformance.worker import Job
+from allranks.conformance.worlds.processes.world import DEADLINE_S
 from allranks.errors import UsageError
 
 
@@ -36,16 +40,9 @@ def find_case(name: str) -> Case:
     raise UsageError(f"case={name!r}: neither a file nor a shipped case (allranks cases lists these)")
 
 
-def run(argv: list[str]) -> int:
-    """Run one case on a backend and say what it shows."""
-    parser = Parser(prog="allranks replay", description="Run one case on a backend and say what it shows.")
-    parser.add_argument("case", metavar="CASE", help="a case file, or the name of a shipped case")
-    parser.add_argument("--backend", default="refimpl", metavar="NAME|MODULE:CLASS", help="the communicator under test")
-    parser.add_argument("--machine", metavar="M", help="instead of the case's own simulated machine")
-    add_quiet_timeout(parser)
-    arguments = parser.parse_args(argv)
-    case = find_case(arguments.case)
-    backend = load_backend(arguments.backend)
+def _in_threads(case: Case, arguments: argparse.Namespace) -> Result:
+    if arguments.deadline is not None:
+        raise UsageError(f"deadline={arguments.deadline:g}: world threads has none")
     count = case.program.rank_count
     job = Job(
         backend=arguments.backend,
@@ -58,8 +55,44 @@ def run(argv: list[str]) -> int:
         case=case,
     )
     ((result, _),) = run_jobs([job])
+    return result
+
+
+def _in_processes(case: Case, arguments: argparse.Namespace) -> Result:
+    if arguments.machine is not None:
+        raise UsageError(f"machine={arguments.machine!r}: world processes has host memory and no simulated machine")
+    count = case.program.rank_count
+    engine = ProcessesEngine(
+        arguments.backend,
+        machine_for(DEFAULT_MACHINE, count),
+        tuple(CHECKS),
+        seed=case.program.seed,
+        max_ranks=count,
+        deadline_s=arguments.deadline or DEADLINE_S,
+    )
+    try:
+        engine.engine.run_case(arguments.case, case)
+        engine.confirm()
+    finally:
+        engine.close()
+    return engine.result
+
+
+def run(argv: list[str]) -> int:
+    """Run one case on a backend and say what it shows."""
+    parser = Parser(prog="allranks replay", description="Run one case on a backend and say what it shows.")
+    parser.add_argument("case", metavar="CASE", help="a case file, or the name of a shipped case")
+    parser.add_argument("--backend", default="refimpl", metavar="NAME|MODULE:CLASS", help="the communicator under test")
+    parser.add_argument("--machine", metavar="M", help="instead of the case's own simulated machine")
+    add_quiet_timeout(parser)
+    add_processes(parser)
+    arguments = parser.parse_args(argv)
+    case = find_case(arguments.case)
+    backend = load_backend(arguments.backend)
+    result = _in_processes(case, arguments) if arguments.world == "processes" else _in_threads(case, arguments)
     console = Console()
-    again = shlex.join(["allranks", "replay", arguments.case, "--backend", arguments.backend])
+    world = [] if arguments.world == "threads" else ["--world", arguments.world]
+    again = shlex.join(["allranks", "replay", arguments.case, "--backend", arguments.backend, *world])
     for finding in result.findings.values():
         report.print_finding(console, finding, again)
     if case.title:
