@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, MutableSequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, settings
@@ -27,7 +27,8 @@ from allranks.conformance.reduce import reduce_program
 from allranks.conformance.requirements import FAMILIES, REQUIREMENTS
 from allranks.conformance.schedules import realised
 from allranks.conformance.strategies import programs
-from allranks.conformance.trace import Trace
+from allranks.conformance.trace import HOST, Trace
+from allranks.conformance.worlds import World
 from allranks.conformance.worlds.threads import QUIET_TIMEOUT_S, RunOptions, ThreadsWorld
 
 T = TypeVar("T")
@@ -39,8 +40,6 @@ FAULTS: Final = "faults"
 # A backend that hangs or ends its process this often among the Programs of one source is not asked for more of them:
 # each such Program costs a time-out, or a new process.
 MOST_INTERRUPTIONS: Final = 3
-# The same for stalls of processes, each of which costs a deadline and new processes.
-MOST_STALLS: Final = 5
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,6 +52,7 @@ class Finding:
     trace: Trace
     source: str
     examples: int  # how many Programs of the source had been run by then
+    shown: tuple[int, int] | None = None  # how often it showed, of how many times that it was run again
 
 
 @dataclass(slots=True)
@@ -84,6 +84,8 @@ class Ran:
         That the backend kept its turn for ever outside of the driver, or ended the process.
     narrowed : mapping of Narrowing to int
         How many steps were brought back within the library's contract.
+    facts : mapping of str to str
+        Versions of what is under test, as far as the world knows them.
     """
 
     source: str
@@ -114,6 +116,7 @@ class Result:
     interruptions: list[Finding] = field(default_factory=list)
     draws: dict[str, str] = field(default_factory=dict)  # digest of the Programs drawn, by family
     stopped: dict[str, int] = field(default_factory=dict)  # sources given up, and after how many Programs
+    unseen: frozenset[str] = frozenset()  # requirements that cannot be evaluated in the world
     narrowed: dict[Narrowing, int] = field(default_factory=dict)  # steps brought back within the library's contract
     facts: dict[str, str] = field(default_factory=dict)  # versions of what was under test
 
@@ -136,12 +139,12 @@ class Result:
             self.nondeterministic.append(ran.differs)
         if ran.interruption is not None:
             self.interruptions.append(ran.interruption)
-        self._narrow(ran.narrowed)
-        self.facts.update(ran.facts)
+        self._note(ran)
 
-    def _narrow(self, narrowed: dict[Narrowing, int]) -> None:
-        for one, steps in narrowed.items():
+    def _note(self, other: Ran | Result) -> None:
+        for one, steps in other.narrowed.items():
             self.narrowed[one] = self.narrowed.get(one, 0) + steps
+        self.facts.update(other.facts)
 
     def absorb(self, other: Result) -> None:
         """Take in the result of other Programs, which are judged by some or all of the same requirements."""
@@ -158,13 +161,14 @@ class Result:
         self.interruptions += other.interruptions
         self.draws.update(other.draws)
         self.stopped.update(other.stopped)
-        self._narrow(other.narrowed)
-        self.facts.update(other.facts)
+        self._note(other)
 
     def status(self, requirement: str) -> str:
         """Give "fail", "pass", "not supported" or "not run"."""
         if requirement in self.findings:
             return "fail"
+        if requirement in self.unseen:
+            return "not supported"
         needs = REQUIREMENTS[requirement].capabilities
         if needs and not set(needs) & set(self.capabilities):
             return "not supported"
@@ -176,7 +180,7 @@ Starting = Callable[[int], None]
 
 
 class Engine:
-    """Checks a backend in world `threads`, or in another.
+    """Checks a backend in a world.
 
     Parameters
     ----------
@@ -198,8 +202,10 @@ class Engine:
         Real seconds that a rank may keep the turn without coming by the driver.
     board : mutable sequence of int, optional
         Where ranks write what they do; see `ThreadsWorld`.
-    world : optional
-        What runs the Programs instead; whoever gives it closes it.
+    world : World, optional
+        Where Programs run; a `ThreadsWorld` by default. It is closed with the engine.
+    unseen : frozenset of str
+        Requirements that cannot be evaluated in that world.
     contract : Contract, optional
         What every Program is brought within.
     """
@@ -216,20 +222,19 @@ class Engine:
         starting: Starting = lambda examples: None,
         quiet_timeout_s: float = QUIET_TIMEOUT_S,
         board: MutableSequence[int] | None = None,
-        world: Any = None,
+        world: World | None = None,
+        unseen: frozenset[str] = frozenset(),
         contract: Contract | None = None,
     ) -> None:
-        self.own_world = world is None
-        self.world = world or ThreadsWorld(backend, machine, quiet_timeout_s=quiet_timeout_s, board=board)
-        self.room = machine.device_count if world is None else max_ranks
-        self.deterministic: bool = getattr(self.world, "deterministic", True)
         self.contract = contract or Contract()
-        self.stalls: dict[str, int] = {}
+        self.world = world or ThreadsWorld(backend, machine, quiet_timeout_s=quiet_timeout_s, board=board)
+        self.most_ranks = machine.device_count if world is None else max_ranks
         self.max_ranks = max_ranks
         self.progress = progress
         self.starting = starting
-        name = machine.name if world is None else world.machine_name
-        self.result = Result(backend.name, name, seed, max_ranks, requirements)
+        self.result = Result(
+            backend.name, machine.name if world is None else HOST, seed, max_ranks, requirements, unseen=unseen
+        )
 
     def run_case(self, name: str, case: Case) -> Trace:
         """Run one case and judge it."""
@@ -237,7 +242,7 @@ class Engine:
 
     def run_cases(self, cases: Iterable[tuple[str, Case]], *, skip: int = 0) -> None:
         """Run cases that the machine has room for, but for the first `skip` of them."""
-        fitting = [case for _, case in cases if case.program.rank_count <= self.room]
+        fitting = [case for _, case in cases if case.program.rank_count <= self.most_ranks]
         for examples, case in enumerate(fitting, start=1):
             if examples > skip and not self._gives_up(CASES, examples):
                 self._run(case.program, CASES, examples)
@@ -276,8 +281,7 @@ class Engine:
         return families_of(self.result.requirements)
 
     def _gives_up(self, source: str, examples: int) -> bool:
-        interrupted = sum(finding.source == source for finding in self.result.interruptions)
-        if interrupted < MOST_INTERRUPTIONS and self.stalls.get(source, 0) < MOST_STALLS:
+        if sum(finding.source == source for finding in self.result.interruptions) < MOST_INTERRUPTIONS:
             return False
         self.result.stopped.setdefault(source, examples - 1)
         return True
@@ -288,17 +292,13 @@ class Engine:
         before = dict(self.contract.changed)
         program = self.contract.within(program)
         plan = list(planned(program))
-        trace: Trace = self.world.run(program, plan=plan)
+        trace = self.world.run(program, plan=plan)
         ran = Ran(source=source, examples=examples, capabilities=trace.capabilities)
-        ran.narrowed = {
-            one: n - before.get(one, 0) for one, n in self.contract.changed.items() if n > before.get(one, 0)
-        }
-        ran.facts = getattr(self.world, "facts", {})
-        if trace.stalled and not self.deterministic:
-            self.stalls[source] = self.stalls.get(source, 0) + 1
+        ran.narrowed = self.contract.changed_since(before)
+        ran.facts = dict(getattr(self.world, "facts", {}))
         # One run in 50 is done twice: a difference is a finding of its own, about the backend or about us.
-        again = self.deterministic and examples % 50 == 1 and not trace.outside
-        if again and self.world.run(program, plan=plan).digest() != trace.digest():
+        twice = self.world.deterministic and examples % 50 == 1 and not trace.outside
+        if twice and self.world.run(program, plan=plan).digest() != trace.digest():
             ran.differs = program
         for name, outcome in judge(program, trace, result.requirements, plan=plan).items():
             ran.tallies[name] = Tally(outcome.evaluated, outcome.inconclusive, len(outcome.violations))
@@ -317,13 +317,17 @@ class Engine:
             ran.interruption = interruption(
                 program, trace, f"a rank kept its turn without coming by the driver:\n{trace.outside}", source, examples
             )
+        elif trace.waited:
+            ran.interruption = interruption(
+                program, trace, "it did not come to its end before the world's deadline", source, examples
+            )
         result.add(ran)
         self.progress(ran)
         return trace
 
     def violation_of(self, program: Program, requirement: str) -> tuple[Trace, Violation] | None:
         """Run a Program and give how it breaks the requirement, if it does."""
-        trace: Trace = self.world.run(program)
+        trace = self.world.run(program)
         violations = judge(program, trace, (requirement,))[requirement].violations
         return (trace, violations[0]) if violations else None
 
@@ -346,12 +350,12 @@ class Engine:
             trace=trace,
             source=finding.source,
             examples=finding.examples,
+            shown=finding.shown,
         )
 
     def close(self) -> None:
-        """End the world that the engine has made."""
-        if self.own_world:
-            self.world.close()
+        """End the world."""
+        self.world.close()
 
 
 def draw_values(strategy: st.SearchStrategy[T], count: int, use: Callable[[T], None], *, seed: int) -> None:

@@ -7,7 +7,6 @@ had, the stack; and a new process goes on with the next Program.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import mmap
 import os
@@ -33,6 +32,7 @@ from allranks.conformance.engine import (
     draw_programs,
     interruption,
 )
+from allranks.conformance.narrowing import contract_of
 from allranks.conformance.plan import planned
 from allranks.conformance.program import Program
 from allranks.conformance.trace import OPENING, Event, Trace, place_of
@@ -46,7 +46,6 @@ Progress = Callable[[Ran], None]
 # or whose main thread is stuck, gets there.
 _QUIET_TIMES: Final = 3
 _ABORT_S: Final = 5.0
-_FINISH_S: Final = 10.0
 # Hypothesis would leave a folder where the user is; what it cannot write it does without.
 _NO_FOLDER: Final = os.path.join(os.devnull, "hypothesis")
 _POLL_S: Final = 0.5
@@ -101,14 +100,6 @@ class _Process:
         """End the process, and start another."""
         self.end()
         return _Process.start()
-
-    def finish(self) -> None:
-        """End a process that has nothing to do: it gives back what it holds."""
-        with contextlib.suppress(OSError):
-            self.connection.send(None)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.running.wait(_FINISH_S)
-        self.end()
 
     def end(self) -> None:
         """End the process, whatever it is doing."""
@@ -173,10 +164,8 @@ def run_jobs(
                 else:
                     _watch(task, progress)
     finally:
-        for process in idle:
-            process.finish()
-        for task in tasks.values():
-            task.process.end()
+        for process in [*idle, *(task.process for task in tasks.values())]:
+            process.end()
     return [done[number] for number in range(len(jobs))]
 
 
@@ -304,9 +293,9 @@ def _program(job: Job, number: int) -> Program:
     """Give a Program by its number, by drawing it again."""
     if job.case is not None:
         return job.case.program
-    contract = job.world.contract(load_backend(job.backend))
+    contract = contract_of(load_backend(job.backend), strict=job.strict)
     if job.source == CASES:
-        room = job.world.room(job.machine.device_count, job.max_ranks)
+        room = job.machine.device_count
         fitting = [case.program for case in shipped().values() if case.program.rank_count <= room]
         return contract.within(fitting[number - 1])
     found: list[Program] = []

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, get_args
 
+from allranks.conformance.backend import Backend
 from allranks.errors import UsageError
 
 Launcher = Literal["mpiexec", "srun", "torchrun", "none"]
@@ -48,6 +49,35 @@ class Launch:
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     library: str = ""
+
+
+def launcher_of(backend: Backend, world: str, launcher: Launcher | None, nodes: int | None) -> Launcher:
+    """Give the launcher that was asked for, or that the backend is usually started by.
+
+    Raises
+    ------
+    allranks.errors.UsageError
+        If it does not go with the rest.
+    """
+    for name, given in (("launcher", launcher), ("nodes", nodes)):
+        if world != "mpi" and given is not None:
+            raise UsageError(f"{name}={given!r}: only for world mpi, and this is world {world}")
+    usual: Launcher = getattr(backend, "launcher", "mpiexec")
+    chosen = launcher or usual
+    if chosen not in LAUNCHERS:
+        raise UsageError(f"launcher={chosen!r}: one of {', '.join(LAUNCHERS)}")
+    if nodes is not None and nodes < 1:
+        raise UsageError(f"nodes={nodes}: a whole number from 1 on")
+    if nodes is not None and nodes > 1 and chosen != "mpiexec":
+        raise UsageError(f"nodes={nodes}: nodes are simulated with launcher mpiexec only")
+    return chosen
+
+
+def wire_name(launcher: Launcher) -> str:
+    """Say what ranks talk over: MPI, or the store of ``torchrun``, if that starts or has started them."""
+    if launcher == "none":
+        return "store" if "TORCHELASTIC_RUN_ID" in os.environ else "mpi"
+    return "store" if launcher == "torchrun" else "mpi"
 
 
 def launch(launcher: Launcher, ranks: int, *, nodes: int = 1) -> Launch:

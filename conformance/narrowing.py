@@ -100,6 +100,18 @@ class Contract:
         return step
 
 
+def contract_of(backend: Backend, *, strict: bool = False) -> Contract:
+    """Give what Programs are brought within: nothing, strictly.
+
+    Raises
+    ------
+    allranks.errors.UsageError
+        If what the backend declares cannot be.
+    """
+    declared = narrowings_of(backend)
+    return Contract(() if strict else declared)
+
+
 def instead_of(dtype: str, narrowings: Iterable[Narrowing]) -> str:
     """Give a type that there is for one that there is not: of the same size, if any is."""
     declined = {name for one in narrowings for name in one.dtypes}

@@ -15,7 +15,7 @@ from allranks import __version__
 from allranks.conformance.engine import Finding, Result
 from allranks.conformance.expected import NOTHING_EXPECTED, Expected
 from allranks.conformance.requirements import REQUIREMENTS
-from allranks.conformance.story import lanes, tell
+from allranks.conformance.story import lanes, left_behind, tell
 
 SCHEMA: Final = 1
 _STYLES: Final = {"pass": "green", "fail": "bold red", "not supported": "yellow", "not run": "magenta"}
@@ -105,7 +105,9 @@ def describe(finding: Finding, replay: str = "") -> list[str]:
     """Give a failure as lines: the story, the lanes, and last the command that shows it again."""
     story = "\n".join(tell(finding.program, finding.trace, finding.violation)).splitlines()
     drawn = [f"    {line}".rstrip() for line in lanes(finding.program, finding.trace)]
-    return [*story, "", *drawn, *(["", f"Again: {replay}"] if replay else [])]
+    seen = [f"Seen again {finding.shown[0]} of {finding.shown[1]} times in fresh workers."] if finding.shown else []
+    left = left_behind(finding.trace)
+    return [*story, *seen, "", *drawn, *(["", *left] if left else []), *(["", f"Again: {replay}"] if replay else [])]
 
 
 def as_json(result: Result, cases: dict[str, str], expected: Expected = NOTHING_EXPECTED) -> dict[str, Any]:
@@ -150,6 +152,7 @@ def _finding(finding: Finding, case: str | None) -> dict[str, Any]:
         "evidence": finding.violation.evidence,
         "story": tell(finding.program, finding.trace, finding.violation),
         "case": case,
+        **({"shown": finding.shown[0], "run_again": finding.shown[1]} if finding.shown else {}),
     }
 
 

@@ -83,6 +83,10 @@ class Usage:
     handles: int
 
 
+# Name of the machine of a world whose buffers are in host memory.
+HOST: Final = "host"
+# Kinds of errors of a rank that was left where it was: nothing could move, or nothing came to its end in time.
+LEFT: Final = ("Blocked", "Waiting")
 # Kinds of errors of a rank whose process ended, or said what cannot be.
 ENDED: Final = ("Died", "Garbled")
 
@@ -181,6 +185,11 @@ class Trace:
     def stalled(self) -> bool:
         """Whether nothing could go on at some point."""
         return any(moment["kind"] == "stall" for moment in self.moments)
+
+    @property
+    def waited(self) -> bool:
+        """Whether the run was given up at the world's deadline, while something still moved."""
+        return any(moment.get("verdict") == "waiting" for moment in self.moments)
 
     def first_trouble(self) -> int | None:
         """Give the number of the first step that some rank did not end well; None: all did."""

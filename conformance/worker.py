@@ -16,17 +16,17 @@ import signal
 import sys
 import threading
 import traceback
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 from allranks import sim
 from allranks.conformance.backend import load_backend
 from allranks.conformance.casefile import Case
 from allranks.conformance.cases import shipped
 from allranks.conformance.engine import CASES, FAULTS, Engine, Finding, Ran
+from allranks.conformance.narrowing import contract_of
 from allranks.conformance.program import Program
-from allranks.conformance.worlds.choice import WorldChoice
 from allranks.conformance.worlds.stacks import stack_of
 from allranks.errors import UsageError
 
@@ -61,8 +61,8 @@ class Job:
         Run this one instead.
     finding : Finding, optional
         Reduce this one instead.
-    world : WorldChoice
-        What runs the Programs.
+    strict : bool
+        Whether Programs also go beyond what the library's contract offers.
     """
 
     backend: str
@@ -76,7 +76,7 @@ class Job:
     skip: int = 0
     case: Case | None = None
     finding: Finding | None = None
-    world: WorldChoice = field(default_factory=WorldChoice)
+    strict: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +115,6 @@ class _Worker:
     def __init__(self, connection: Connection, board: memoryview) -> None:
         self.connection = connection
         self.board = board
-        self.world: Any = None
-        self.wanted: tuple[WorldChoice, str, int] | None = None
         self._exit = os._exit
         os._exit = self.end  # type: ignore[assignment]
 
@@ -136,24 +134,6 @@ class _Worker:
             except Exception:  # noqa: BLE001 -- whatever it is, the other end has to hear of it
                 done = Failed(False, traceback.format_exc())
             self.connection.send(done)
-
-    def world_for(self, job: Job) -> Any:
-        """Give the world of a job, which is the last one's if it is of the same kind."""
-        wanted = (job.world, job.backend, job.max_ranks)
-        if wanted != self.wanted:
-            self.leave()
-            self.world, self.wanted = job.world.make(job.backend, job.max_ranks, self.beat), wanted
-        return self.world
-
-    def leave(self) -> None:
-        """End the world of the last job."""
-        world, self.world, self.wanted = self.world, None, None
-        if world is not None:
-            world.close()
-
-    def beat(self) -> None:
-        """Give a sign of life."""
-        self.board[1] += 1
 
     def do(self, job: Job) -> Done:
         """Do one job."""
@@ -177,8 +157,7 @@ class _Worker:
             starting=starting,
             quiet_timeout_s=job.quiet_timeout_s,
             board=self.board[BOARD_HEAD:],  # type: ignore[arg-type]
-            world=self.world_for(job),
-            contract=job.world.contract(backend),
+            contract=contract_of(backend, strict=job.strict),
         )
         try:
             if job.finding is not None:

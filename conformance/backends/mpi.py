@@ -42,6 +42,7 @@ class MpiBackend:
     """Any MPI."""
 
     name = "mpi"
+    world = "mpi"
     memory_spaces: tuple[MemorySpace, ...] = ("host",)
     narrowings = (
         Narrowing(

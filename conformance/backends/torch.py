@@ -32,6 +32,7 @@ class TorchBackend:
     """torch.distributed with the gloo backend."""
 
     name = "torch"
+    world = "processes"
     launcher = "torchrun"
     memory_spaces: tuple[MemorySpace, ...] = ("host",)
     narrowings = (

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -14,8 +15,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from allranks.conformance import report
 from allranks.conformance.commands.options import (
     Parser,
+    add_processes,
     add_quiet_timeout,
-    add_world_choice,
+    duration,
     folder,
     positive,
     ranks,
@@ -29,6 +31,7 @@ from allranks.conformance.running import (
     DEFAULT_MACHINE,
     DEFAULT_RANKS,
     EFFORT,
+    REDUCE_S,
     Settings,
     check,
     keep,
@@ -37,6 +40,7 @@ from allranks.conformance.running import (
     settings_of,
 )
 from allranks.conformance.worlds.together import first_rank, leave
+from allranks.errors import UsageError
 
 
 def _parser() -> Parser:
@@ -71,12 +75,21 @@ def _parser() -> Parser:
     parser.add_argument("--case-dir", type=folder, default=CASE_DIR, metavar="DIR", help="where failing cases go")
     parser.add_argument("--no-reduce", action="store_true", help="leave failing Programs as they were found")
     add_quiet_timeout(parser)
-    add_world_choice(parser)
+    add_processes(parser)
+    parser.add_argument(
+        "--reduce",
+        type=duration,
+        metavar="S",
+        help=f"worlds of processes: seconds for making small what is found (default {REDUCE_S:g})",
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="go beyond the library's contract, too; a broken *should* fails the run"
+    )
     return parser
 
 
 @contextmanager
-def _progress(console: Console, settings: Settings) -> Iterator[Callable[[Ran], None]]:
+def _progress(console: Console, settings: Settings, case_dir: Path) -> Iterator[Callable[[Ran], None]]:
     columns = (TextColumn("{task.description:>6}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, refresh_per_second=4) as progress:
         tasks = {
@@ -84,6 +97,8 @@ def _progress(console: Console, settings: Settings) -> Iterator[Callable[[Ran], 
         }
 
         def advance(ran: Ran) -> None:
+            for finding in ran.findings:
+                keep(finding, case_dir, settings)  # at once: whatever comes may be interrupted
             progress.start_task(tasks[ran.source])
             progress.advance(tasks[ran.source])
 
@@ -104,20 +119,22 @@ def run(argv: list[str]) -> int:
         expected_failures=arguments.expected_failures,
         quiet_timeout_s=arguments.quiet_timeout,
         world=arguments.world,
-        launcher=arguments.launcher,
         deadline_s=arguments.deadline,
+        reduce_s=arguments.reduce,
+        launcher=arguments.launcher,
         nodes=arguments.nodes,
         strict=arguments.strict,
     )
+    if settings.world != "threads":
+        if arguments.jobs is not None:
+            raise UsageError(f"jobs={arguments.jobs}: world {settings.world} runs one Program at a time")
+        settings = replace(settings, reduce_s=0.0) if arguments.no_reduce else settings
     if settings.together and not first_rank(settings):
-        return leave(report.exit_code(check(settings), settings.expected, strict=arguments.strict))
+        return leave(report.exit_code(check(settings), settings.expected, strict=settings.strict))
     processes = arguments.jobs or len(os.sched_getaffinity(0))
     console = Console(stderr=False)
-    with _progress(console, settings) as advance:
+    with _progress(console, settings, arguments.case_dir) as advance:
         result = check(settings, processes=processes, progress=advance)
-    found = {id(finding): finding for finding in [*result.findings.values(), *result.interruptions[:1]]}
-    for finding in found.values():
-        keep(finding, arguments.case_dir, settings)  # at once: reducing may be interrupted
     if not arguments.no_reduce:
         reduce_all(settings, result, processes=processes)
     shown = {**{finding.requirement: finding for finding in result.interruptions[:1]}, **result.findings}
@@ -131,5 +148,5 @@ def run(argv: list[str]) -> int:
     if arguments.junit is not None:
         report.write_junit(arguments.junit, result, settings.expected)
     sys.stdout.flush()
-    code = report.exit_code(result, settings.expected, strict=arguments.strict)
+    code = report.exit_code(result, settings.expected, strict=settings.strict)
     return leave(code) if settings.together else code

@@ -10,8 +10,8 @@ from typing import NoReturn, TypeVar
 
 from allranks import sim
 from allranks.conformance.launchers import LAUNCHERS
-from allranks.conformance.running import MOST_RANKS
-from allranks.conformance.worlds.choice import DEADLINE_S, WORLDS
+from allranks.conformance.running import MOST_RANKS, WORLDS
+from allranks.conformance.worlds.processes.world import DEADLINE_S
 from allranks.conformance.worlds.threads import QUIET_TIMEOUT_S
 from allranks.errors import UsageError
 
@@ -43,20 +43,18 @@ def add_quiet_timeout(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_world_choice(parser: argparse.ArgumentParser) -> None:
-    """Add which world runs the Programs."""
-    parser.add_argument("--world", choices=WORLDS, help="threads, or mpi: processes that a launcher starts")
-    parser.add_argument("--launcher", choices=LAUNCHERS, help="what starts ranks in world mpi (default mpiexec)")
+def add_processes(parser: argparse.ArgumentParser) -> None:
+    """Add in which world, and what world `processes` needs to know."""
+    parser.add_argument(
+        "--world", choices=WORLDS, help="where ranks run (default: as the backend needs it; see docs/worlds.md)"
+    )
+    parser.add_argument("--launcher", choices=LAUNCHERS, help="world mpi: what starts the ranks (default mpiexec)")
+    parser.add_argument("--nodes", type=positive, metavar="N", help="world mpi: nodes to simulate (default 1)")
     parser.add_argument(
         "--deadline",
-        type=seconds,
-        default=DEADLINE_S,
+        type=duration,
         metavar="S",
-        help=f"world mpi: seconds without progress after which a rank is given up (default {DEADLINE_S:g})",
-    )
-    parser.add_argument("--nodes", type=positive, default=1, metavar="N", help="world mpi: simulated nodes (default 1)")
-    parser.add_argument(
-        "--strict", action="store_true", help="go beyond the library's contract; a broken *should* fails, too"
+        help=f"worlds of processes: seconds without progress that end a run (default {DEADLINE_S:g})",
     )
 
 
@@ -110,6 +108,12 @@ def seconds(text: str) -> float:
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r}: seconds, more than 0")
     return value
+
+
+def duration(text: str) -> float:
+    """Read a time in seconds, which may end in ``s`` or ``m``."""
+    unit = {"s": 1.0, "m": 60.0}.get(text[-1:], 0.0)
+    return seconds(text[:-1]) * unit if unit else seconds(text)
 
 
 def writable(text: str) -> Path:

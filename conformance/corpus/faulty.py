@@ -72,6 +72,7 @@ class FaultyBackend:
         self.inner = inner
         self.fault = fault
         self.name = f"{inner.name}+{fault}"
+        self.world: str = getattr(inner, "world", "processes")
         self.launcher: str = getattr(inner, "launcher", "mpiexec")
         self.narrowings: tuple[Any, ...] = getattr(inner, "narrowings", ())
         self.versions: Callable[[], dict[str, str]] = getattr(inner, "versions", dict)

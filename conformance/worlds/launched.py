@@ -14,7 +14,7 @@ from typing import Any, Final
 from allranks.conformance.backend import Backend
 from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Program
-from allranks.conformance.trace import OPENING, Event, Trace, place_of
+from allranks.conformance.trace import HOST, OPENING, Event, Trace, place_of
 from allranks.conformance.worlds.crew import GONE, Crew, Lost
 from allranks.conformance.worlds.launched_rank import Play, Progress, Told
 from allranks.conformance.worlds.player import Played, halted, waiting
@@ -50,7 +50,7 @@ class LaunchedWorld:
     """
 
     deterministic: Final = False
-    machine_name: Final = "host"
+    machine_name: Final = HOST
 
     def __init__(
         self,
@@ -68,6 +68,7 @@ class LaunchedWorld:
         self.beat = beat
         self.runs = 0
         self.spent = False
+        self.native_stacks = False  # as of `ProcessesWorld`; not taken here
 
     def __enter__(self) -> LaunchedWorld:
         return self
@@ -82,11 +83,15 @@ class LaunchedWorld:
         """Versions of what runs on the ranks."""
         return self.crew.facts
 
+    def renew(self) -> None:
+        """Have the next run begin on new ranks, if there can be any."""
+        self.crew.again()
+
     def close(self) -> None:
         """End the ranks."""
         self.crew.close()
 
-    def run(self, program: Program, options: Any = None, *, plan: list[Planned] | None = None) -> Trace:
+    def run(self, program: Program, *, plan: list[Planned] | None = None) -> Trace:
         """Run a Program.
 
         Raises

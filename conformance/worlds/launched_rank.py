@@ -74,7 +74,7 @@ def main(arguments: Sequence[str]) -> None:
     try:
         wire = wire_of(told["wire"])
         backend = load_backend(told["backend"])
-        hello = {"rank": wire.rank, "size": wire.size, "pid": os.getpid(), "local": board is not None}
+        hello: dict[str, Any] = {"rank": wire.rank, "size": wire.size, "pid": os.getpid(), "local": board is not None}
         hello["shared"] = sorted(mapped(os.getpid()))
         connection.send({**hello, "facts": facts_of(backend) if wire.rank == 0 else {}})
         if wire.size != told["size"]:

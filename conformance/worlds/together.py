@@ -12,7 +12,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from allranks.conformance.backend import load_backend
+from allranks.conformance.checks import UNSEEN_IN_HOST
 from allranks.conformance.engine import CASES, Engine, Ran, Result, families_of
+from allranks.conformance.launchers import wire_name
+from allranks.conformance.narrowing import contract_of
 from allranks.conformance.worlds.crew import WireCrew
 from allranks.conformance.worlds.launched import LaunchedWorld, SpentError
 from allranks.conformance.worlds.launched_rank import Play, Progress, Told, facts_of, player_of, wire_of
@@ -30,13 +33,13 @@ class Member:
     found: Member | None = None
 
     def __init__(self, settings: Settings) -> None:
-        wire: Wire = wire_of(settings.world.wire)
+        wire: Wire = wire_of(wire_name(settings.launcher))
         if wire.size < settings.ranks:
             raise UsageError(f"ranks={settings.ranks}: the launcher has started {wire.size}")
         self.wire = wire
         self.lane: Lane = wire.lane()
         self.backend = load_backend(settings.backend)
-        self.player: Player = player_of(wire, self.backend, wire.lane(), settings.world.deadline_s)
+        self.player: Player = player_of(wire, self.backend, wire.lane(), settings.deadline_s)
         self.spent = False
 
     @classmethod
@@ -79,7 +82,7 @@ def _lead(member: Member, settings: Settings, progress: Callable[[Ran], None]) -
         return member.player.play(play.run, play.program, look)
 
     crew = WireCrew(member.lane, member.wire.size, facts_of(member.backend), member.player.labels)
-    world = LaunchedWorld(member.backend, crew, deadline_s=settings.world.deadline_s, own=own)
+    world = LaunchedWorld(member.backend, crew, deadline_s=settings.deadline_s, own=own)
     engine = Engine(
         member.backend,
         settings.machine,
@@ -88,7 +91,8 @@ def _lead(member: Member, settings: Settings, progress: Callable[[Ran], None]) -
         max_ranks=settings.ranks,
         progress=progress,
         world=world,
-        contract=settings.world.contract(member.backend),
+        unseen=UNSEEN_IN_HOST,
+        contract=contract_of(member.backend, strict=settings.strict),
     )
     result, source = engine.result, CASES
     try:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import numpy as np
+
 from allranks.conformance.trace import OPENING, Event, Placed, Status, Usage
 from allranks.conformance.worlds.session import Session
 
@@ -28,7 +30,7 @@ def _plain(event: Event) -> list[Any]:
         event.error_code,
         event.raised_at,
         event.rendezvous,
-        event.observed,
+        {name: seen.item() if isinstance(seen, np.generic) else seen for name, seen in event.observed.items()},
     ]
 
 

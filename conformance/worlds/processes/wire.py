@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
-
 _MAGIC: Final = 0x4B4E5241
 _HEADER: Final = struct.Struct("<IIII")  # magic, run, kind, bytes of the record
 _RECORD: Final = struct.Struct("<I")  # check sum of all that follows
@@ -45,7 +43,7 @@ _KINDS: Final = {int(kind): kind for kind in Kind}
 
 
 def record(value: Any) -> bytes:
-    """Write plain data; integers of NumPy become integers.
+    """Write plain data. Numbers of NumPy are not: they would come back as their bytes.
 
     Raises
     ------
@@ -54,23 +52,9 @@ def record(value: Any) -> bytes:
     """
     try:
         body = marshal.dumps(value)
-    except ValueError:
-        body = marshal.dumps(_plain(value))
+    except ValueError as error:
+        raise TypeError(f"value={value!r}: a record holds plain data only ({error})") from None
     return _RECORD.pack(zlib.crc32(body)) + body
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.integer):
-        return int(value)
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value)
-    if isinstance(value, dict):
-        return {_plain(key): _plain(held) for key, held in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(held) for held in value]
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    raise TypeError(f"value={value!r}: a record holds plain data only")
 
 
 def read_record(data: bytes) -> Any:

@@ -9,7 +9,7 @@ from typing import Final
 from allranks.conformance.backend import Backend, load_backend, spaces_of
 from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Program
-from allranks.conformance.trace import OPENING, Event, Trace
+from allranks.conformance.trace import HOST, OPENING, Event, Trace
 from allranks.conformance.worlds.processes.parcel import pack
 from allranks.conformance.worlds.processes.run import Rank, Run
 from allranks.conformance.worlds.processes.stillness import Stillness
@@ -62,7 +62,6 @@ class ProcessesWorld:
     """
 
     deterministic: Final = False
-    machine_name: Final = "host"
 
     def __init__(self, backend: str, *, deadline_s: float = DEADLINE_S, native_stacks: bool = False) -> None:
         self.backend = check_backend(backend)
@@ -199,9 +198,7 @@ class ProcessesWorld:
     def _trace(self, program: Program, plan: list[Planned], run: Run, verdict: Verdict | None) -> Trace:
         told = [self._told(rank, len(plan)) for rank in run.ranks]
         well = verdict is None and all(rank.state == "done" for rank in run.ranks)
-        trace = Trace(
-            backend=self.backend.name, machine=self.machine_name, rank_count=program.rank_count, granularity_bytes=1
-        )
+        trace = Trace(backend=self.backend.name, machine=HOST, rank_count=program.rank_count, granularity_bytes=1)
         if not well:
             self._tell(run, verdict, plan, told, trace)
         trace.capabilities = next((one.capabilities for one in told if one.capabilities), ())

@@ -15,9 +15,12 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from multiprocessing import shared_memory
 from typing import Any
 
+from allranks.conformance.worlds.processes import journal
+from allranks.conformance.worlds.processes.wire import record
 from tests.conformance.worlds.host_communicator import (
     HostBackend,
     HostChannels,
@@ -147,6 +150,37 @@ class _LeavesThings(_Unruly):
         kept.close()
 
 
+class _Misnumbers(_Unruly):
+    """Has the world tell of this step under another number."""
+
+    def misbehave(self) -> None:
+        _tell(lambda told: record({**told, "step": told["step"] + 1} if "step" in told else told))
+
+
+class _Damages(_Unruly):
+    """Writes over what the world tells of this step."""
+
+    def misbehave(self) -> None:
+        _tell(lambda told: record(told)[:-1] + b"!")
+
+
+def _tell(recorded: Callable[[Any], bytes]) -> None:
+    journal.record = recorded  # type: ignore[attr-defined]
+
+
+class _Meets(HostCommunicator):
+    """Exchanges values among some ranks; then rank 0 waits for the others in vain, and not for ever."""
+
+    def all_reduce(self, send: int, receive: int, count: int, dtype: str, operation: str) -> None:
+        context = self.context
+        if context.rank != 1:
+            members = tuple(rank for rank in range(context.rank_count) if rank != 1)
+            assert context.exchange({"rank": context.rank}, "some", members) == [{"rank": rank} for rank in members]
+        if context.rank == 0:
+            context.barrier("in vain")
+        super().all_reduce(send, receive, count, dtype, operation)
+
+
 class _EndsLater(HostCommunicator):
     """Is well-behaved until it was closed; then its process ends."""
 
@@ -191,4 +225,5 @@ Polls, WaitsWithATimer, HasAHelper = map(_backend, (_Polls, _WaitsWithATimer, _H
 Computes, StopsItself, Dies, Crashes = map(_backend, (_Computes, _StopsItself, _Dies, _Crashes))
 Exits, Garbles, ClosesAll, Speaks = map(_backend, (_Exits, _Garbles, _ClosesAll, _Speaks))
 Floods, LeavesThings, EndsLater = map(_backend, (_Floods, _LeavesThings, _EndsLater))
+Misnumbers, Damages, Meets = map(_backend, (_Misnumbers, _Damages, _Meets))
 Forgets, StaleChannels = map(_backend, (_Forgets, _StaleChannels))
