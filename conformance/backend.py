@@ -164,6 +164,12 @@ def spaces_of(backend: Backend) -> tuple[MemorySpace, ...]:
     return found
 
 
+def versions_of(backend: Backend) -> dict[str, str]:
+    """Give the versions of the library that a backend reports; empty: it does not."""
+    versions: Callable[[], dict[str, str]] = getattr(backend, "versions", dict)
+    return dict(versions())
+
+
 _SHIPPED: Final = {
     "refimpl": "allranks.conformance.backends.refimpl:ReferenceBackend",
     "plain": "allranks.conformance.backends.plain:PlainBackend",

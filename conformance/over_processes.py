@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from allranks import sim
+from allranks.conformance.backend import versions_of
 from allranks.conformance.cases import shipped
 from allranks.conformance.checks import UNSEEN_IN_HOST, Violation, judge
 from allranks.conformance.engine import CASES, Engine, Finding, Ran, Result
@@ -71,6 +72,8 @@ class ProcessesEngine:
             unseen=UNSEEN_IN_HOST,
             contract=contract_of(world.backend, strict=strict),
         )
+        if isinstance(world, ProcessesWorld):
+            self.result.facts.update(versions_of(world.backend))
 
     @property
     def result(self) -> Result:

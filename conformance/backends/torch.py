@@ -14,6 +14,7 @@ import datetime
 import importlib.util
 import os
 import warnings
+from importlib import metadata
 from typing import Any, Final
 
 from allranks.conformance.backend import MemorySpace, RankContext
@@ -56,9 +57,7 @@ class TorchBackend:
 
     def versions(self) -> dict[str, str]:
         """Say which torch it is."""
-        import torch
-
-        return {"library": f"PyTorch {torch.__version__}", "transport": "gloo"}
+        return {"library": f"PyTorch {metadata.version('torch')}", "transport": "gloo"}
 
     def capabilities(self, context: RankContext) -> frozenset[str]:
         """All but multicast; torch says nothing of what it does inside."""

@@ -8,11 +8,11 @@ import json
 import os
 import resource
 import signal
-from collections.abc import Callable, MutableSequence, Sequence
+from collections.abc import MutableSequence, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from allranks.conformance.backend import Backend, load_backend
+from allranks.conformance.backend import Backend, load_backend, versions_of
 from allranks.conformance.program import Program
 from allranks.conformance.worlds.crew import connect
 from allranks.conformance.worlds.player import Played, Player
@@ -58,12 +58,6 @@ def player_of(
     return Player(backend, wire.rank, wire.size, meeting, deadline_s=deadline_s, shared=board)
 
 
-def facts_of(backend: Backend) -> dict[str, str]:
-    """Give the versions that a backend reports."""
-    versions: Callable[[], dict[str, str]] = getattr(backend, "versions", dict)
-    return dict(versions())
-
-
 def main(arguments: Sequence[str]) -> None:
     """Serve the crew that has started this rank."""
     told: dict[str, Any] = json.loads(arguments[0])
@@ -76,7 +70,7 @@ def main(arguments: Sequence[str]) -> None:
         backend = load_backend(told["backend"])
         hello: dict[str, Any] = {"rank": wire.rank, "size": wire.size, "pid": os.getpid(), "local": board is not None}
         hello["shared"] = sorted(mapped(os.getpid()))
-        connection.send({**hello, "facts": facts_of(backend) if wire.rank == 0 else {}})
+        connection.send({**hello, "facts": versions_of(backend) if wire.rank == 0 else {}})
         if wire.size != told["size"]:
             os._exit(0)  # whoever has started it knows
     except UsageError as error:

@@ -11,14 +11,14 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from allranks.conformance.backend import load_backend
+from allranks.conformance.backend import load_backend, versions_of
 from allranks.conformance.checks import UNSEEN_IN_HOST
 from allranks.conformance.engine import CASES, Engine, Ran, Result, families_of
 from allranks.conformance.launchers import wire_name
 from allranks.conformance.narrowing import contract_of
 from allranks.conformance.worlds.crew import WireCrew
 from allranks.conformance.worlds.launched import LaunchedWorld, SpentError
-from allranks.conformance.worlds.launched_rank import Play, Progress, Told, facts_of, player_of, wire_of
+from allranks.conformance.worlds.launched_rank import Play, Progress, Told, player_of, wire_of
 from allranks.conformance.worlds.player import Played, Player
 from allranks.conformance.worlds.wire import Lane, Wire
 from allranks.errors import UsageError
@@ -81,7 +81,7 @@ def _lead(member: Member, settings: Settings, progress: Callable[[Ran], None]) -
     def own(play: Play, look: Callable[[], None]) -> Played:
         return member.player.play(play.run, play.program, look)
 
-    crew = WireCrew(member.lane, member.wire.size, facts_of(member.backend), member.player.labels)
+    crew = WireCrew(member.lane, member.wire.size, versions_of(member.backend), member.player.labels)
     world = LaunchedWorld(member.backend, crew, deadline_s=settings.deadline_s, own=own)
     engine = Engine(
         member.backend,
