@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -247,25 +247,32 @@ def _check_world(
         raise UsageError(f"reduce={reduce_s:g}: world threads reduces by a number of runs, not by time")
 
 
-def check(settings: Settings, *, processes: int = 1, progress: Callable[[Ran], None] = lambda ran: None) -> Result:
+def check(
+    settings: Settings,
+    *,
+    sources: Sequence[str] | None = None,
+    processes: int = 1,
+    progress: Callable[[Ran], None] = lambda ran: None,
+) -> Result:
     """Run everything, in processes of its own, and give what came of it; nothing is reduced yet.
 
     In world `processes` it is run again as often as it takes to know how reliably it shows, and then reduced.
     """
+    chosen = settings.sources if sources is None else sources
     if settings.together:
-        return check_together(settings, progress)
+        return check_together(settings, chosen, progress)
     if settings.world != "threads":
-        return _check_processes(settings, progress)
+        return _check_processes(settings, chosen, progress)
     total = Result(
         load_backend(settings.backend).name, settings.machine.name, settings.seed, settings.ranks, settings.requirements
     )
-    jobs = [settings.job(source) for source in settings.sources]
+    jobs = [settings.job(source) for source in chosen]
     for result, _ in run_jobs(jobs, processes=processes, progress=progress):
         total.absorb(result)
     return total
 
 
-def _check_processes(settings: Settings, progress: Callable[[Ran], None]) -> Result:
+def _check_processes(settings: Settings, sources: Sequence[str], progress: Callable[[Ran], None]) -> Result:
     engine = ProcessesEngine(
         make_world(settings),
         settings.machine,
@@ -276,7 +283,7 @@ def _check_processes(settings: Settings, progress: Callable[[Ran], None]) -> Res
         strict=settings.strict,
     )
     try:
-        engine.check(settings.sources, settings.programs)
+        engine.check(sources, settings.programs)
         engine.confirm()
         engine.reduce(settings.reduce_s)
     finally:

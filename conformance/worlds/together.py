@@ -8,12 +8,12 @@ here: then the rest is not run, and says so, and `leave` ends the job as a whole
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from allranks.conformance.backend import load_backend, versions_of
 from allranks.conformance.checks import UNSEEN_IN_HOST
-from allranks.conformance.engine import CASES, Engine, Ran, Result, families_of
+from allranks.conformance.engine import CASES, Engine, Ran, Result
 from allranks.conformance.launchers import wire_name
 from allranks.conformance.narrowing import contract_of
 from allranks.conformance.worlds.crew import WireCrew
@@ -55,8 +55,8 @@ def first_rank(settings: Settings) -> bool:
     return Member.of(settings).wire.rank == 0
 
 
-def check_together(settings: Settings, progress: Callable[[Ran], None] = lambda ran: None) -> Result:
-    """Check a backend; every rank does, and gets the result.
+def check_together(settings: Settings, sources: Sequence[str], progress: Callable[[Ran], None]) -> Result:
+    """Check a backend on Programs of some sources; every rank does, and gets the result.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def check_together(settings: Settings, progress: Callable[[Ran], None] = lambda 
         If there are not enough ranks, or something is missing.
     """
     member = Member.of(settings)
-    return _lead(member, settings, progress) if member.wire.rank == 0 else _follow(member)
+    return _lead(member, settings, sources, progress) if member.wire.rank == 0 else _follow(member)
 
 
 def leave(code: int) -> int:
@@ -77,7 +77,7 @@ def leave(code: int) -> int:
     return code
 
 
-def _lead(member: Member, settings: Settings, progress: Callable[[Ran], None]) -> Result:
+def _lead(member: Member, settings: Settings, sources: Sequence[str], progress: Callable[[Ran], None]) -> Result:
     def own(play: Play, look: Callable[[], None]) -> Played:
         return member.player.play(play.run, play.program, look)
 
@@ -94,16 +94,19 @@ def _lead(member: Member, settings: Settings, progress: Callable[[Ran], None]) -
         unseen=UNSEEN_IN_HOST,
         contract=contract_of(member.backend, strict=settings.strict),
     )
-    result, source = engine.result, CASES
-    try:
-        engine.run_cases(settings.cases())
-        for source in families_of(settings.requirements):
-            engine.run_family(source, settings.programs)
-    except SpentError:
-        result.stopped[source] = result.programs
+    result = engine.result
+    world.spent = member.spent
+    for source in sources:
+        try:
+            if source == CASES:
+                engine.run_cases(settings.cases())
+            else:
+                engine.run_family(source, settings.programs)
+        except SpentError:
+            result.stopped[source] = result.programs
     member.spent = world.spent
     for rank in range(1, member.wire.size):
-        member.lane.send(rank, result)
+        member.lane.send(rank, result)  # one that is stuck never takes it
     if not member.spent:
         member.lane.flush()
     return result
