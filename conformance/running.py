@@ -227,6 +227,7 @@ def _check_processes(settings: Settings, progress: Callable[[Ran], None]) -> Res
         engine.check(settings.sources, settings.programs)
         engine.confirm()
         engine.reduce(settings.reduce_s)
+        engine.show()
     finally:
         engine.close()
     return engine.result
@@ -347,7 +348,8 @@ def run_conformance(
         reduce_s=reduce_s,
     )
     if isinstance(backend, str) or world == "processes":
-        result = check(settings)
+        in_threads = settings.world == "threads"
+        result = check(settings, progress=(lambda ran: None) if in_threads else _kept_at_once(settings, case_dir))
         reduce_all(settings, result)
     else:
         result = _check_here(made, settings)
@@ -368,6 +370,16 @@ def keep(finding: Finding, directory: Path, settings: Settings) -> Path:
     )
     path.write_text(dumps(case), encoding="utf-8")
     return path
+
+
+def _kept_at_once(settings: Settings, case_dir: Path | str) -> Callable[[Ran], None]:
+    """Write what is found as case files, before anything else is done with it."""
+
+    def progress(ran: Ran) -> None:
+        for finding in ran.findings:
+            keep(finding, Path(case_dir), settings)
+
+    return progress
 
 
 def replay_line(path: Path, settings: Settings) -> str:
