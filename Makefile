@@ -21,7 +21,7 @@ PYTHON_FOLDERS := $(wildcard csrc refimpl conformance stress tests)
 ARGS ?=
 
 .DELETE_ON_ERROR:
-.PHONY: help check test bench lint types sanitize format wheel stubs evidence-programs clean
+.PHONY: help check test bench lint types sanitize format wheel stubs evidence-programs evidence-processes clean
 .DEFAULT_GOAL := help
 
 help:  ## list the commands
@@ -74,6 +74,11 @@ stubs: $(DONE)/install $(DONE)/develop  ## write the extension module's type stu
 EVIDENCE := $(BUILD)/evidence
 evidence-programs: $(foreach family,RDV CACHE NVLS LIFE COLL,$(EVIDENCE)/programs-$(family).json)  ## 5,000 Programs a family on the reference; goes on where it was stopped
 	@echo "no requirement broken: $^"
+
+evidence-processes: $(DONE)/install  ## 200 stalls and 200 killed ranks in a row in world processes
+	@mkdir -p $(EVIDENCE)
+	$(BIN)/allranks bench stall --world processes --stalls 200 --json > $(EVIDENCE)/processes.json
+	@cat $(EVIDENCE)/processes.json
 
 $(EVIDENCE)/programs-%.json: $(DONE)/install
 	@mkdir -p $(EVIDENCE)
