@@ -236,16 +236,7 @@ class Session:
         try:
             actions.meet(planned.number, "end of round")
             if self.rank == 0:
-                devices = range(self.context.rank_count)  # rank r has device r
-                self.usage.append(
-                    Usage(
-                        step=planned.number,
-                        round=turn,
-                        memory_bytes=sum(self.node.memory_used(device) for device in devices),
-                        multicast_bytes=sum(self.node.multicast_used(device) for device in devices),
-                        handles=self.node.handles_alive,
-                    )
-                )
+                self.usage.append(Usage(planned.number, turn, *self.node.used()))
             actions.meet(planned.number, "count")
         except Stalled as error:
             self._note(self.events[planned.number], error)

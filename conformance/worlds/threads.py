@@ -239,13 +239,18 @@ class ThreadsWorld:
 
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
-    """Keep Python from collecting cycles by itself: when it would depends on everything that ran before."""
+    """Keep Python from collecting cycles by itself: when it would depends on everything that ran before.
+
+    What was made meanwhile counts as old afterwards: it is mostly the Trace, which there is no use in looking through.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if was_on:
+            gc.freeze()
+            gc.unfreeze()
             gc.enable()
 
 

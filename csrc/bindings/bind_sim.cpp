@@ -121,6 +121,12 @@ void bind_node(py::module_& module) {
           "multicast_used",
           [](const Node& node, int device) { return sim_library().MulticastUsed(node.handle(), device); },
           py::arg("device"))
+      .def("used",
+           [](const Node& node) {
+             simcuUsage usage{sizeof(simcuUsage), 0, 0, 0};
+             sim_library().Used(node.handle(), &usage);
+             return py::make_tuple(usage.memory_bytes, usage.multicast_bytes, usage.handles);
+           })
       .def("check_invariants",
            [](const Node& node) -> std::optional<std::string> {
              const char* const text = sim_library().CheckInvariants(node.handle());

@@ -6,11 +6,15 @@ namespace allranks::bindings {
 
 namespace {
 
-// Asks a function that fills a C array for all of its elements, as bytes.
+// Asks a function that fills a C array for all of its elements, as bytes; most have few.
 template <typename Element, typename Fill>
 py::bytes all_of(const Fill& fill) {
-  std::vector<Element> elements(fill(nullptr, 0));
-  const std::size_t count = fill(elements.data(), elements.size());
+  std::vector<Element> elements(256);
+  std::size_t count = fill(elements.data(), elements.size());
+  if (count > elements.size()) {
+    elements.resize(count);
+    count = fill(elements.data(), elements.size());
+  }
   return py::bytes(reinterpret_cast<const char*>(elements.data()), std::min(count, elements.size()) * sizeof(Element));
 }
 
