@@ -1,10 +1,10 @@
-"""Where the ranks of one process meet: values exchanged, barriers, shared objects, all through the turnstile."""
+"""Where ranks meet: values exchanged, barriers, shared objects. In one process, all of it through the turnstile."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from allranks import sim
 from allranks.errors import Stalled, Timeout
@@ -21,8 +21,28 @@ class _Round:
     taken: int = 0
 
 
-class Meeting:
-    """The meeting point of a run.
+class Meeting(Protocol):
+    """Where the ranks of a run meet: for the world's own purposes, and for those of a backend that asks for it."""
+
+    def exchange(
+        self, rank: int, value: T, what: str, timeout_s: float | None, members: tuple[int, ...] | None = None
+    ) -> list[T]:
+        """Give the value of every rank, or of every member, in the order of ranks; each of them has to call it.
+
+        Raises
+        ------
+        Timeout
+            If some rank does not come within `timeout_s`; the error names those. None: there is no deadline.
+        Stalled
+            If the world knows that some rank will never come.
+        """
+
+    def shared(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Give the one object of that key that the ranks of this process share; the first asker makes it."""
+
+
+class TurnMeeting:
+    """The meeting point of the ranks of one process, through the turnstile.
 
     Ranks that exchange for different purposes do not meet: each purpose counts its rounds by itself, as messages with
     tags do.

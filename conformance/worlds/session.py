@@ -6,16 +6,16 @@ from collections.abc import Callable, Hashable, MutableSequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from allranks import sim
 from allranks.conformance import model
 from allranks.conformance import program as p
-from allranks.conformance.backend import CAPABILITIES, Backend
+from allranks.conformance.backend import CAPABILITIES, Backend, MemorySpace, spaces_of
 from allranks.conformance.plan import Planned
 from allranks.conformance.program import Program
 from allranks.conformance.trace import CLOSING, OPENING, PROBING, Event, Placed, Usage
 from allranks.conformance.worlds.actions import COMMUNICATOR, USER, Actions
 from allranks.conformance.worlds.meeting import Meeting
 from allranks.conformance.worlds.memory import UserMemory
+from allranks.conformance.worlds.site import Site
 from allranks.conformance.worlds.stacks import Abandoned, raised_at
 from allranks.driver import Driver
 from allranks.errors import DriverError, Stalled, UsageError, WorldError
@@ -36,6 +36,7 @@ class Context:
     rank_count: int
     device: int
     driver: Driver
+    memory_space: MemorySpace
     timeout_s: float
     meeting: Meeting
 
@@ -61,9 +62,7 @@ class Session:
     ranges: dict[tuple[int, int], list[tuple[int, int]]]  # where steps touch buffers, by (rank, buffer)
     backend: Backend
     context: Context
-    node: sim.Node
-    process: sim.Process
-    granularity_bytes: int
+    site: Site
     owners: dict[int, tuple[int, int, int]]  # as of `Actions`, shared by the sessions
     board: MutableSequence[int]  # [rank] is the label of what the rank does; outlives the process if it is shared
     events: list[Event] = field(default_factory=list)
@@ -117,7 +116,7 @@ class Session:
 
     def _attempt(self, label: int, operation: str, owner: int, action: Callable[[], dict[str, Any] | None]) -> Event:
         """Carry out an action under a label; its outcome as an event."""
-        sim.label(label, operation, owner=owner)
+        self.site.label(label, operation, owner=owner)
         self.board[self.rank] = label
         event, before = Event(status="ok"), self.entered
         try:
@@ -159,14 +158,13 @@ class Session:
         return count
 
     def _open(self) -> None:
-        context, driver = self.context, self.context.driver
-        driver.init()
-        driver.set_device(context.device)
+        context = self.context
+        if context.memory_space not in spaces_of(self.backend):
+            raise UsageError(f"memory_space={context.memory_space}: {self.backend.name} works on no such memory")
+        self.site.open()
         pieces = max((step.count for step in self.plan if isinstance(step.step, p.Put | p.SubsetPut)), default=0)
-        self.memory = UserMemory(
-            driver, self.process, context.device, self.granularity_bytes, pieces * context.rank_count
-        )
-        sim.label(OPENING, "open", owner=COMMUNICATOR)
+        self.memory = UserMemory(self.site, pieces * context.rank_count)
+        self.site.label(OPENING, "open", owner=COMMUNICATOR)
         self.capabilities = frozenset(self.backend.capabilities(context))
         if not self.capabilities <= set(CAPABILITIES):
             unknown = ", ".join(sorted(map(str, self.capabilities - set(CAPABILITIES))))
@@ -174,7 +172,7 @@ class Session:
         self.actions = Actions(
             program=self.program,
             rank=self.rank,
-            process=self.process,
+            site=self.site,
             meeting=context.meeting,
             memory=self.memory,
             communicator=self.backend.open(context),
@@ -192,10 +190,10 @@ class Session:
                 finally:
                     actions.objects.clear()
         finally:
-            sim.label(CLOSING, "close", owner=USER)
+            self.site.label(CLOSING, "close", owner=USER)
             if self.memory is not None:
                 self.memory.free_all()
-            self.context.driver.reset_device(self.context.device)
+            self.site.close()
 
     def _use_after_close(self, actions: Actions) -> None:
         """Close once more, and use what is closed, on a buffer that is still there."""
@@ -235,8 +233,9 @@ class Session:
     def _round_ends(self, planned: Planned, turn: int, actions: Actions) -> None:
         try:
             actions.meet(planned.number, "end of round")
-            if self.rank == 0:
-                self.usage.append(Usage(planned.number, turn, *self.node.used()))
+            used = self.site.usage() if self.rank == 0 else None
+            if used is not None:
+                self.usage.append(Usage(planned.number, turn, *used))
             actions.meet(planned.number, "count")
         except Stalled as error:
             self._note(self.events[planned.number], error)
@@ -246,13 +245,13 @@ class Session:
         operand = model.probe_operand(self.program, self.rank)
 
         def ask() -> dict[str, Any]:
-            sim.label(PROBING, "probe", owner=USER)
+            self.site.label(PROBING, "probe", owner=USER)
             send = actions.memory.fresh(4096).address
-            sim.label(PROBING, "probe", owner=COMMUNICATOR)
+            self.site.label(PROBING, "probe", owner=COMMUNICATOR)
             receive = send + 2048
-            self.process.poke(send, operand)
+            self.site.poke(send, operand)
             actions.communicator.all_reduce(send, receive, len(operand), model.PROBE_DTYPE, "sum")
-            return {"result": self.process.peek(receive, operand.nbytes)}
+            return {"result": self.site.peek(receive, operand.nbytes)}
 
         for _ in range(_PROBES):
             self.probes.append(self._attempt(PROBING, "probe", COMMUNICATOR, ask))

@@ -21,9 +21,10 @@ from allranks.conformance.model import footprints
 from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Program
 from allranks.conformance.trace import OPENING, Event, Trace, place_of
-from allranks.conformance.worlds.meeting import Meeting
+from allranks.conformance.worlds.meeting import TurnMeeting
 from allranks.conformance.worlds.ranks import RankThreads
 from allranks.conformance.worlds.session import Context, Session
+from allranks.conformance.worlds.sim_site import SimSite
 from allranks.conformance.worlds.stacks import Abandoned
 from allranks.driver import Driver
 from allranks.errors import UsageError
@@ -164,7 +165,7 @@ class ThreadsWorld:
 
     def _sessions(self, program: Program, plan: list[Planned], node: sim.Node, options: RunOptions) -> list[Session]:
         ranges = footprints(program, plan)
-        meeting = Meeting(program.rank_count)
+        meeting = TurnMeeting(program.rank_count)
         owners: dict[int, tuple[int, int, int]] = {}
         sessions = []
         for rank in range(program.rank_count):
@@ -174,11 +175,14 @@ class ThreadsWorld:
             for fault in program.faults:
                 if fault.rank == rank:
                     process.fault(fault.call, fault.k, fault.code)
+            unit = max(granularity, self.machine.multicast_granularity_minimum_bytes)
+            site = SimSite(node, process, self.driver, rank, unit)
             context = Context(
                 rank=rank,
                 rank_count=program.rank_count,
                 device=rank,
                 driver=self.driver,
+                memory_space=site.memory_space,
                 timeout_s=DEADLINE_S,
                 meeting=meeting,
             )
@@ -188,9 +192,7 @@ class ThreadsWorld:
                 ranges=ranges,
                 backend=self.backend,
                 context=context,
-                node=node,
-                process=process,
-                granularity_bytes=max(granularity, self.machine.multicast_granularity_minimum_bytes),
+                site=site,
                 owners=owners,
                 board=self.board,
             )
@@ -231,7 +233,7 @@ class ThreadsWorld:
             trace.written = node.writes()
         if over:
             trace.ledger = tuple(entry._asdict() for entry in node.ledger())
-        trace.calls = [session.process.calls() for session in sessions]
+        trace.calls = [calls for session in sessions if (calls := session.site.calls()) is not None]
         trace.incidents = tuple(node.incidents())
         trace.deviations = tuple(node.deviations())
         return trace
@@ -265,7 +267,7 @@ def _frozen(session: Session) -> Session:
 
 def _job(session: Session) -> Callable[[], None]:
     def job() -> None:
-        session.process.enter(session.rank)
+        session.site.enter(session.rank)
         try:
             session.play()
         except Abandoned:
@@ -273,6 +275,6 @@ def _job(session: Session) -> Callable[[], None]:
         except BaseException as error:  # noqa: BLE001 -- raised by whoever waits for the run; a thread cannot
             session.failure = error
         finally:
-            sim.leave()
+            session.site.leave()
 
     return job
