@@ -191,6 +191,7 @@ _SIMPLEST: dict[str, tuple[Any, ...]] = {
     "dtype": ("int32", "float32"),
     "operation": ("sum",),
     "piece_bytes": (64,),
+    "reach": (0,),
     "buffer": (0, 1),
     "binding": (0, 1),
     "group": (0,),

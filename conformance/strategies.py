@@ -49,6 +49,11 @@ REGIONS: Final = tuple(
     for buffer in (0, 1, 2, 3)
 )
 TYPES: Final = tuple((dtype, operation) for operation in p.OPERATIONS for dtype in p.DTYPES)
+# A step of many ranks costs more: as many steps beyond the fewest as there is room for, in steps times ranks.
+ROOM: Final = 40
+# Of more ranks than a few, mostly near ones write to each other; 0 is all to all.
+FEW: Final = 4
+REACHES: Final = (2, 1, 3, 0)
 DROPPED: Final[tuple[p.Dropped, ...]] = ("channels", "binding", "group")
 DROP_ORDERS: Final[tuple[tuple[p.Dropped, p.Dropped], ...]] = (
     *(("channels", "channels"), ("group", "binding"), ("binding", "group")),
@@ -197,7 +202,11 @@ class _Drawer:
         return p.Connect(region=self.diverging(self.region(), self.region))
 
     def put(self) -> Step:
-        return p.Put(channels=self.index(3, "channels"), piece_bytes=self.pick((64, 1, 13, 256), "piece"))
+        return p.Put(
+            channels=self.index(3, "channels"),
+            piece_bytes=self.pick((64, 1, 13, 256), "piece"),
+            reach=self.pick(REACHES, "reach") if self.rank_count > FEW else 0,
+        )
 
     def open_group(self) -> Step:
         return p.OpenGroup(capacity_bytes=self.pick(CAPACITIES, "capacity"))
@@ -246,6 +255,10 @@ class _Drawer:
             empty_on=self.empty_on(),
         )
 
+    def rounds(self) -> int:
+        """As many rounds as show that something grows, and more where they cost little."""
+        return 5 if self.rank_count <= FEW else 3
+
     def loop(self) -> Step:
         """A whole life of a group, several times over."""
         orders = (
@@ -260,18 +273,18 @@ class _Drawer:
             p.Bind(buffer=Operand(0)),
             *self.pick(orders, "order"),
         )
-        return p.Repeat(times=5, steps=body)
+        return p.Repeat(times=self.rounds(), steps=body)
 
     def connect_loop(self) -> Step:
         """A buffer that comes and goes, connected each time, at the same place or not."""
         body = (
             p.Allocate(**self.pick(BLOCKS, "block")),
             p.Connect(region=Operand(Region(buffer=0))),
-            p.Put(),
+            p.Put(reach=0 if self.rank_count <= FEW else REACHES[0]),
             p.Drop(what="channels"),
             p.Free(),
         )
-        return p.Repeat(times=5, steps=body)
+        return p.Repeat(times=self.rounds(), steps=body)
 
 
 # What each family is made of; a kind that is listed twice comes twice as often.
@@ -322,14 +335,15 @@ def programs(
     max_ranks, min_ranks : int
         Ranks at most, and at least. A Program shrinks towards two.
     min_steps, max_steps : int
-        Steps beside those that the family starts with.
+        Steps beside those that the family starts with; of many ranks fewer, see `ROOM`.
     """
     counts = [count for count in (2, *range(3, max_ranks + 1), 1) if min_ranks <= count <= max_ranks]
 
     @st.composite
     def drawn(draw: DrawFn) -> p.Program:
         drawer = _Drawer(draw, draw(st.sampled_from(counts), label="ranks"))
-        length = draw(st.integers(min_steps, max_steps), label="length")
+        longest = max(min_steps, min(max_steps, min_steps + ROOM // drawer.rank_count))
+        length = draw(st.integers(min_steps, longest), label="length")
         table = TABLES[family]
         steps = [getattr(drawer, drawer.pick(table, "kind"))() for _ in range(length)]
         shift = drawer.diverging(0, lambda: drawer.pick(SHIFTS, "shift"))

@@ -117,10 +117,10 @@ def _stall(argv: list[str]) -> int:
 
 
 def _drawn(strategy: st.SearchStrategy[Any], count: int, use: Callable[[Any], None], seed: int = 0) -> float:
-    """Draw `count` values; gives the seconds for drawing and using them."""
-    started = time.perf_counter()
+    """Draw `count` values; gives the seconds of processor time for drawing and using them."""
+    started = time.process_time()
     draw_values(strategy, count, use, seed=seed)
-    return time.perf_counter() - started
+    return time.process_time() - started
 
 
 def _engine(argv: list[str]) -> int:
@@ -140,7 +140,10 @@ def _lists(count: int) -> float:
 
 
 def _engine_row(arguments: Any, ranks: int) -> dict[str, Any]:
-    """Draw, run and judge as the engine does; the yardstick is taken before and after, for machines are not steady."""
+    """Draw, run and judge as the engine does; the yardstick is taken before and after, for machines are not steady.
+
+    Rates are per second of processor time: one task runs at a time, and what else the machine does is not looked for.
+    """
     drawn: list[Program] = []
     count = max(5, arguments.programs * 2 // ranks)
     before = _lists(len(FAMILIES) * count)
@@ -150,12 +153,12 @@ def _engine_row(arguments: Any, ranks: int) -> dict[str, Any]:
     with ThreadsWorld(load_backend(arguments.backend), machine_for(arguments.machine, ranks)) as world:
         world.run(drawn[0])
         for program in drawn:
-            started = time.perf_counter()
+            started = time.process_time()
             plan = list(planned(program))
             trace = world.run(program, plan=plan)
-            ran = time.perf_counter()
+            ran = time.process_time()
             judge(program, trace, tuple(CHECKS), plan=plan)
-            checks += time.perf_counter() - ran
+            checks += time.process_time() - ran
             run += ran - started
             lengths.append(len(plan))
             collective.append(sum(step.collective and step.applies for step in plan))

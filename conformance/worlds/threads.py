@@ -187,6 +187,7 @@ class ThreadsWorld:
                 meeting=meeting,
             )
             session = Session(
+                rank=rank,
                 program=program,
                 plan=plan,
                 ranges=ranges,

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "sim_gathering.hpp"
 #include "sim_node.hpp"
 
 namespace allranks::bindings {
@@ -187,6 +188,10 @@ void bind_sim(py::module_& module) {
         sim_library().Label(step, operation.c_str(), owner);
       },
       py::arg("step"), py::arg("operation"), py::arg("owner"));
+  py::class_<Gathering>(module, "Gathering")
+      .def(py::init<std::vector<int>, std::string>(), py::arg("members"), py::arg("object"))
+      .def("arrive", &Gathering::arrive, py::arg("rank"), py::arg("timeout_s"))
+      .def("missing", &Gathering::missing);
   module.def(
       "call_name",
       [](std::uint16_t call) -> std::optional<std::string> {

@@ -24,7 +24,7 @@ from allranks.sim.node import (
     call_name,
     library_path,
 )
-from allranks.sim.turns import WaitResult, label, leave, notify, now, unbind, wait, yield_turn
+from allranks.sim.turns import Gathering, WaitResult, label, leave, notify, now, unbind, wait, yield_turn
 
 __all__ = [
     "CALL_DTYPE",
@@ -34,6 +34,7 @@ __all__ = [
     "MACHINES",
     "MIB",
     "WRITE_DTYPE",
+    "Gathering",
     "LedgerEntry",
     "Machine",
     "Node",
