@@ -19,7 +19,7 @@ from allranks import sim
 from allranks.conformance.backend import Backend
 from allranks.conformance.casefile import Case
 from allranks.conformance.checks import Violation, judge
-from allranks.conformance.faults import PROGRAMS, with_faults
+from allranks.conformance.faults import PROGRAMS, in_turn, with_faults
 from allranks.conformance.plan import planned
 from allranks.conformance.program import Program
 from allranks.conformance.reduce import reduce_program
@@ -232,12 +232,12 @@ class Engine:
 
     def faulted(self) -> list[Program]:
         """Give a few Programs in which one driver call fails, for every call that the communicator makes in them."""
-        return [
+        return in_turn(
             faulted
             for program in PROGRAMS
             if program.rank_count <= self.max_ranks
             for faulted in with_faults(program, self.world.run(program))
-        ]
+        )
 
     def run_faults(self, faulted: list[Program], *, skip: int = 0) -> None:
         """Run what `faulted` gave, but for the first `skip` of them."""
