@@ -35,6 +35,11 @@ class Meeting:
         self._everyone = tuple(range(rank_count))
         self._keys: dict[str, int] = {}
         self._shared: dict[Hashable, Any] = {}
+        self._over = False
+
+    def end(self) -> None:
+        """The run is over and nobody comes any more: what a backend's finaliser still waits for then, fails at once."""
+        self._over = True
 
     def exchange(
         self, rank: int, value: T, what: str, timeout_s: float | None, members: tuple[int, ...] | None = None
@@ -47,6 +52,9 @@ class Meeting:
             If some rank does not come; the error names those.
         """
         members = self._everyone if members is None else members
+        if self._over:
+            absent = tuple(peer for peer in members if peer != rank)
+            raise Stalled(f"rank {rank}: {what}: the run is over, and nobody comes any more", ranks=absent, rank=rank)
         number = self._next.get((what, members, rank), 0)
         self._next[what, members, rank] = number + 1
         meeting = self._rounds.setdefault((what, members, number), _Round())
