@@ -19,6 +19,7 @@ from allranks import sim
 from allranks.conformance.backend import Backend
 from allranks.conformance.casefile import Case
 from allranks.conformance.checks import Violation, judge
+from allranks.conformance.determinism import DETERMINISM, RUNS, parting
 from allranks.conformance.faults import PROGRAMS, in_turn, with_faults
 from allranks.conformance.plan import planned
 from allranks.conformance.program import Program
@@ -78,8 +79,8 @@ class Ran:
         How much was looked at, by requirement.
     findings : list of Finding
         What it breaks, as far as that was not known before.
-    differs : Program, optional
-        The Program, if it was run twice and gave two Traces.
+    differs : Finding, optional
+        That the Program was run again and gave another Trace.
     interruption : Finding, optional
         That the backend kept its turn for ever outside of the driver, or ended the process.
     """
@@ -89,7 +90,7 @@ class Ran:
     capabilities: tuple[str, ...] = ()
     tallies: dict[str, Tally] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
-    differs: Program | None = None
+    differs: Finding | None = None
     interruption: Finding | None = None
 
 
@@ -106,7 +107,7 @@ class Result:
     programs: int = 0
     tallies: dict[str, Tally] = field(default_factory=dict)
     findings: dict[str, Finding] = field(default_factory=dict)
-    nondeterministic: list[Program] = field(default_factory=list)
+    nondeterministic: list[Finding] = field(default_factory=list)
     interruptions: list[Finding] = field(default_factory=list)
     draws: dict[str, str] = field(default_factory=dict)  # digest of the Programs drawn, by family
     stopped: dict[str, int] = field(default_factory=dict)  # sources given up, and after how many Programs
@@ -206,8 +207,8 @@ class Engine:
         self.result = Result(backend.name, machine.name, seed, max_ranks, requirements)
 
     def run_case(self, name: str, case: Case) -> Trace:
-        """Run one case and judge it."""
-        return self._run(case.program, name, 1)
+        """Run one case and judge it; one that is about differing Traces is run again until it gives another."""
+        return self._run(case.program, name, 1, again=RUNS if DETERMINISM in case.requirements else 1)
 
     def run_cases(self, cases: Iterable[tuple[str, Case]], *, skip: int = 0) -> None:
         """Run cases that the machine has room for, but for the first `skip` of them."""
@@ -255,28 +256,21 @@ class Engine:
         self.result.stopped.setdefault(source, examples - 1)
         return True
 
-    def _run(self, program: Program, source: str, examples: int) -> Trace:
+    def _run(self, program: Program, source: str, examples: int, *, again: int = 1) -> Trace:
         result = self.result
         self.starting(examples)
         plan = list(planned(program))
         trace = self.world.run(program, plan=plan)
         ran = Ran(source=source, examples=examples, capabilities=trace.capabilities)
         # One run in 50 is done twice: a difference is a finding of its own, about the backend or about us.
-        if examples % 50 == 1 and not trace.outside and self.world.run(program, plan=plan).digest() != trace.digest():
-            ran.differs = program
+        if examples % 50 == 1 and not trace.outside:
+            differs = parting(trace, lambda: self.world.run(program, plan=plan), plan, times=again)
+            if differs is not None:
+                ran.differs = _finding(program, trace, differs, source, examples)
         for name, outcome in judge(program, trace, result.requirements, plan=plan).items():
             ran.tallies[name] = Tally(outcome.evaluated, outcome.inconclusive, len(outcome.violations))
             if outcome.violations and name not in result.findings:
-                ran.findings.append(
-                    Finding(
-                        requirement=name,
-                        program=realised(program, trace),
-                        violation=outcome.violations[0],
-                        trace=trace,
-                        source=source,
-                        examples=examples,
-                    )
-                )
+                ran.findings.append(_finding(program, trace, outcome.violations[0], source, examples))
         if trace.outside:
             ran.interruption = interruption(
                 program, trace, f"a rank kept its turn without coming by the driver:\n{trace.outside}", source, examples
@@ -288,6 +282,10 @@ class Engine:
     def violation_of(self, program: Program, requirement: str) -> tuple[Trace, Violation] | None:
         """Run a Program and give how it breaks the requirement, if it does."""
         trace = self.world.run(program)
+        if requirement == DETERMINISM:
+            plan = list(planned(program))
+            differs = None if trace.outside else parting(trace, lambda: self.world.run(program), plan, times=2)
+            return None if differs is None else (trace, differs)
         violations = judge(program, trace, (requirement,))[requirement].violations
         return (trace, violations[0]) if violations else None
 
@@ -368,6 +366,17 @@ def families_of(requirements: tuple[str, ...]) -> list[str]:
     """Give the families whose Programs the requirements need."""
     wanted = {REQUIREMENTS[name].family for name in requirements}
     return [family for family in FAMILIES if family in wanted]
+
+
+def _finding(program: Program, trace: Trace, violation: Violation, source: str, examples: int) -> Finding:
+    return Finding(
+        requirement=violation.requirement,
+        program=realised(program, trace),
+        violation=violation,
+        trace=trace,
+        source=source,
+        examples=examples,
+    )
 
 
 def interruption(program: Program, trace: Trace, evidence: str, source: str, examples: int) -> Finding:
