@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from allranks.conformance.commands.bench import detection, reduction, speed
+from allranks.conformance.commands.bench import corpus, detection, reduction, speed
 from allranks.conformance.commands.options import Parser
 
 _BENCHMARKS = {
@@ -11,6 +11,7 @@ _BENCHMARKS = {
     "cases": speed.cases,
     "reduce": reduction.reduce,
     "detect": detection.detect,
+    "corpus": corpus.corpus,
 }
 
 
