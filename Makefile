@@ -21,7 +21,7 @@ PYTHON_FOLDERS := $(wildcard csrc refimpl conformance stress tests)
 ARGS ?=
 
 .DELETE_ON_ERROR:
-.PHONY: help check test bench lint types sanitize format wheel stubs evidence-programs clean
+.PHONY: help check test bench lint types sanitize format wheel stubs evidence-programs evidence-corpus clean
 .DEFAULT_GOAL := help
 
 help:  ## list the commands
@@ -78,6 +78,10 @@ evidence-programs: $(foreach family,RDV CACHE NVLS LIFE COLL,$(EVIDENCE)/program
 $(EVIDENCE)/programs-%.json: $(DONE)/install
 	@mkdir -p $(EVIDENCE)
 	$(BIN)/allranks check $* --programs 5000 --case-dir $(EVIDENCE)/cases --json $@.part && mv $@.part $@
+
+evidence-corpus: $(DONE)/install  ## how soon each mutant is found, and 20,000 Programs on each right communicator; goes on where it was stopped
+	$(BIN)/allranks bench corpus $(EVIDENCE)/corpus --jobs $(JOBS) --commit "$$(git describe --always --dirty)" \
+	  --out docs/results/corpus-detection.json $(ARGS)
 
 clean:  ## remove everything that these commands made
 	rm -rf $(BUILD) $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

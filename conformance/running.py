@@ -19,7 +19,7 @@ from allranks.conformance.checks import FAULTED
 from allranks.conformance.engine import CASES, FAULTS, Engine, Finding, Ran, Result, families_of
 from allranks.conformance.expected import NOTHING_EXPECTED, Expected, load_expected
 from allranks.conformance.isolated import reduce_findings, run_jobs
-from allranks.conformance.report import describe, exit_code
+from allranks.conformance.report import describe, differing, exit_code
 from allranks.conformance.requirements import REQUIREMENTS, select
 from allranks.conformance.worker import Job
 from allranks.conformance.worlds.threads import QUIET_TIMEOUT_S
@@ -171,8 +171,10 @@ def check(settings: Settings, *, processes: int = 1, progress: Callable[[Ran], N
 def reduce_all(settings: Settings, result: Result, *, processes: int = 1) -> None:
     """Make the Programs of a result's findings small."""
     names = list(result.findings)
-    reduced = reduce_findings([result.findings[name] for name in names], settings.job(CASES), processes=processes)
-    result.findings.update(zip(names, reduced, strict=True))
+    findings = [*(result.findings[name] for name in names), *result.nondeterministic[:1]]
+    reduced = reduce_findings(findings, settings.job(CASES), processes=processes)
+    result.findings.update(zip(names, reduced, strict=False))
+    result.nondeterministic[:1] = reduced[len(names) :]
 
 
 def _check_here(backend: Backend, settings: Settings) -> Result:
@@ -193,6 +195,8 @@ def _check_here(backend: Backend, settings: Settings) -> Result:
             engine.run_faults(engine.faulted())
         for name, finding in list(engine.result.findings.items()):
             engine.result.findings[name] = engine.reduce(finding)
+        differing = engine.result.nondeterministic
+        differing[:1] = [engine.reduce(finding) for finding in differing[:1]]
     finally:
         engine.close()
     return engine.result
@@ -319,5 +323,7 @@ def _said(result: Result, settings: Settings, case_dir: Path) -> list[str]:
             lines.append(f"{name}: nothing was evaluated; {why}")
     lines += expected.stale(result).values()
     if result.nondeterministic:
-        lines.append(f"{len(result.nondeterministic)} Programs gave another Trace when they were run again")
+        lines += ["", differing(result)]
+        first = result.nondeterministic[0]
+        lines += describe(first, replay_line(keep(first, case_dir, settings), settings))
     return lines

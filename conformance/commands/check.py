@@ -99,12 +99,13 @@ def run(argv: list[str]) -> int:
     console = Console(stderr=False)
     with _progress(console, settings) as advance:
         result = check(settings, processes=processes, progress=advance)
-    found = {id(finding): finding for finding in [*result.findings.values(), *result.interruptions[:1]]}
-    for finding in found.values():
+    found = [*result.findings.values(), *result.interruptions[:1], *result.nondeterministic[:1]]
+    for finding in {id(finding): finding for finding in found}.values():
         keep(finding, arguments.case_dir, settings)  # at once: reducing may be interrupted
     if not arguments.no_reduce:
         reduce_all(settings, result, processes=processes)
-    shown = {**{finding.requirement: finding for finding in result.interruptions[:1]}, **result.findings}
+    others = [*result.interruptions[:1], *result.nondeterministic[:1]]
+    shown = {**{finding.requirement: finding for finding in others}, **result.findings}
     kept = {name: keep(finding, arguments.case_dir, settings) for name, finding in shown.items()}
     for name, finding in shown.items():
         report.print_finding(console, finding, replay_line(kept[name], settings))

@@ -60,7 +60,8 @@ def run(argv: list[str]) -> int:
     ((result, _),) = run_jobs([job])
     console = Console()
     again = shlex.join(["allranks", "replay", arguments.case, "--backend", arguments.backend])
-    for finding in result.findings.values():
+    found = [*result.findings.values(), *result.nondeterministic]
+    for finding in found:
         report.print_finding(console, finding, again)
     if case.title:
         console.print(f"{case.title}", markup=False)
@@ -71,12 +72,12 @@ def run(argv: list[str]) -> int:
         and not result.tallies[name].evaluated
         and (result.tallies[name].inconclusive or result.status(name) == "not supported")
     ]
-    if missed and not result.findings:
+    if missed and not found:
         why = "the backend or the machine declines what it needs, or it was inconclusive"
         console.print(f"{', '.join(missed)}: not evaluated here; {why}.", markup=False, highlight=False)
-    broken = ", ".join(result.findings) or "nothing"
+    broken = ", ".join(finding.requirement for finding in found) or "nothing"
     looked = sum(tally.evaluated for tally in result.tallies.values())
     console.print(f"{broken} broken on {backend.name}; {looked} things evaluated.", markup=False, highlight=False)
-    if result.findings:
+    if found:
         return 1
     return 3 if missed or not looked else 0

@@ -54,6 +54,11 @@ class TurnMeeting:
         self._next: dict[tuple[str, tuple[int, ...], int], int] = {}
         self._everyone = tuple(range(rank_count))
         self._shared: dict[Hashable, Any] = {}
+        self._over = False
+
+    def end(self) -> None:
+        """The run is over and nobody comes any more: what a backend's finaliser still waits for then, fails at once."""
+        self._over = True
 
     def exchange(
         self, rank: int, value: T, what: str, timeout_s: float | None, members: tuple[int, ...] | None = None
@@ -66,6 +71,9 @@ class TurnMeeting:
             If some rank does not come; the error names those.
         """
         members = self._everyone if members is None else members
+        if self._over:
+            absent = tuple(peer for peer in members if peer != rank)
+            raise Stalled(f"rank {rank}: {what}: the run is over, and nobody comes any more", ranks=absent, rank=rank)
         number = self._next.get((what, members, rank), 0)
         self._next[what, members, rank] = number + 1
         key = what, members, number

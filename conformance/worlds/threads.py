@@ -132,6 +132,7 @@ class ThreadsWorld:
             if not node.run_wait(self.quiet_timeout_s):
                 outside = self._where(sessions)
                 self._threads.abandon()
+        sessions[0].context.meeting.end()
         for session in sessions:
             if session.failure is not None:
                 raise session.failure

@@ -12,6 +12,7 @@ from allranks.conformance.cases import shipped
 from allranks.conformance.checks import FAULTED, judge
 from allranks.conformance.corpus import MUTANTS, VARIANTS
 from allranks.conformance.corpus.specimen import Specimen
+from allranks.conformance.drawing import MIB
 from allranks.conformance.engine import Engine
 from allranks.conformance.program import (
     AllGather,
@@ -29,7 +30,6 @@ from allranks.conformance.program import (
     unrolled,
 )
 from allranks.conformance.requirements import CHECKED, REQUIREMENTS
-from allranks.conformance.strategies import MIB
 from allranks.conformance.worlds.threads import ThreadsWorld
 
 WorldOf = Callable[..., ThreadsWorld]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -9,10 +10,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from hypothesis import strategies as st
 
 from allranks import sim
 from allranks.conformance.backend import load_backend
-from allranks.conformance.engine import Engine, draw_programs
+from allranks.conformance.engine import Engine, draw_programs, draw_values
 from allranks.conformance.program import Program
 
 COUNT = 12
@@ -77,6 +79,18 @@ def test_two_processes_with_and_without_a_local_module_and_one_and_two_workers(t
 
 def test_the_digest_depends_on_the_seed_and_on_every_program() -> None:
     assert len({digests(seed, count)["COLL"] for seed, count in ((0, 3), (1, 3), (0, 4))}) == 3
+
+
+@pytest.mark.parametrize("count", [1, 8, 9, 100])
+def test_values_are_drawn_independently_and_the_simplest_is_used_once(count: int) -> None:
+    """Hypothesis alone follows each value by variations of it: of these, most differ from the one before in a place."""
+    drawn: list[list[int]] = []
+    strategy = st.lists(st.integers(0, 100), min_size=20, max_size=20)
+    draw_values(strategy, count, drawn.append, seed=5)
+    assert len(drawn) == count
+    assert [number for number, value in enumerate(drawn) if not any(value)] == [0]
+    alike = [sum(a == b for a, b in zip(one, two, strict=True)) for one, two in itertools.pairwise(drawn)]
+    assert max(alike, default=0) < 10
 
 
 @pytest.mark.parametrize("family", FAMILIES)
