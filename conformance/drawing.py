@@ -16,7 +16,7 @@ from hypothesis.strategies import DrawFn
 
 from allranks.conformance import program as p
 from allranks.conformance.plan import Resolver
-from allranks.conformance.program import Operand, Program, Region, Step, unrolled
+from allranks.conformance.program import Operand, Region, Step
 
 T = TypeVar("T")
 
@@ -60,6 +60,9 @@ KINDS: Final[tuple[p.MemoryKind, ...]] = ("plain", "vmm")
 REDUCIBLE: Final = (("float32", "sum"), ("int32", "sum"), ("bfloat16", "sum"), ("int32", "max"), ("uint64", "sum"))
 
 
+_BELOW: Final = [st.integers(0, max(0, below - 1)) for below in range(LONGEST + 1)]
+
+
 @dataclass(slots=True)
 class Drawer:
     """Draws steps for a number of ranks, and follows what is alive."""
@@ -74,7 +77,7 @@ class Drawer:
 
     def index(self, below: int, label: str) -> int:
         """Draw a number below another one."""
-        return self.draw(st.integers(0, below - 1), label=label) if below > 1 else 0
+        return self.draw(_BELOW[below], label=label) if below > 1 else 0
 
     def pick(self, table: Sequence[Any], label: str) -> Any:
         """Draw an entry of a table."""
@@ -108,8 +111,15 @@ class Drawer:
     def add(self, step: Step) -> None:
         """Make a step the Program's next."""
         self.steps.append(step)
-        for numbered in unrolled(Program(rank_count=self.rank_count, steps=(step,))):
-            self.alive.resolve(numbered.step)
+        self._follow(step)
+
+    def _follow(self, step: Step) -> None:
+        if isinstance(step, p.Repeat):
+            for _ in range(step.times):
+                for inner in step.steps:
+                    self._follow(inner)
+        else:
+            self.alive.resolve(step)
 
     def newest(self, before: int = 0) -> list[int]:
         """Give the index of the buffer that each rank made last, or of one of those before it."""
