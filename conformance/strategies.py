@@ -76,10 +76,8 @@ def programs(
 
     @st.composite
     def drawn(draw: DrawFn) -> p.Program:
-        drawer = Situations(draw, draw(st.sampled_from(counts), label="ranks"))
+        drawer = Situations(draw, draw(st.sampled_from(counts), label="ranks"), list(_STARTS[family]))
         length = draw(st.integers(shortest, longest), label="length")
-        for step in _STARTS[family]:
-            drawer.add(step)
         for _ in range(length):
             drawer.draw_kind(drawer.pick(TABLES[family], "kind"))
         shift = drawer.diverging(0, lambda: drawer.pick(SHIFTS, "shift"))
