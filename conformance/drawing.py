@@ -180,10 +180,10 @@ class Drawer:
         return table[place], (self.rank(),) if twelfth == 1 else ()
 
     def subset_put(self) -> p.SubsetPut:
-        """Two neighbours, and nobody else."""
-        first = self.rank()
+        """Two neighbours and nobody else, or one rank alone."""
+        alone, first = self.kind_and_rank(3, "some")
         return p.SubsetPut(
-            ranks=tuple(sorted({first, (first + 1) % self.rank_count})),
+            ranks=(first,) if alone == 1 else tuple(sorted({first, (first + 1) % self.rank_count})),
             region=self.diverging(Region(buffer=self.index(3, "buffer")), self.region),
         )
 
