@@ -70,10 +70,11 @@ class Drawer:
     draw: DrawFn
     rank_count: int
     steps: list[Step] = field(default_factory=list)
-    alive: Resolver = field(init=False)
+    _resolver: Resolver = field(init=False)
+    _followed: int = 0
 
     def __post_init__(self) -> None:
-        self.alive = Resolver(self.rank_count)
+        self._resolver = Resolver(self.rank_count)
 
     def index(self, below: int, label: str) -> int:
         """Draw a number below another one."""
@@ -108,10 +109,13 @@ class Drawer:
 
     # --- what is alive ---
 
-    def add(self, step: Step) -> None:
-        """Make a step the Program's next."""
-        self.steps.append(step)
-        self._follow(step)
+    @property
+    def alive(self) -> Resolver:
+        """What is alive after the steps so far, which are followed when it is asked for."""
+        for step in self.steps[self._followed :]:
+            self._follow(step)
+        self._followed = len(self.steps)
+        return self._resolver
 
     def _follow(self, step: Step) -> None:
         if isinstance(step, p.Repeat):
@@ -119,7 +123,7 @@ class Drawer:
                 for inner in step.steps:
                     self._follow(inner)
         else:
-            self.alive.resolve(step)
+            self._resolver.resolve(step)
 
     def newest(self, before: int = 0) -> list[int]:
         """Give the index of the buffer that each rank made last, or of one of those before it."""
@@ -186,15 +190,16 @@ class Drawer:
         """As many rounds as show that something grows, and more where they cost little."""
         return 5 if self.rank_count <= FEW else 3
 
-    def empty_on(self) -> tuple[int, ...]:
-        """Now and then some ranks bring no elements."""
-        return (self.rank(),) if self.index(16, "empty") == 1 else ()
+    def count(self, table: Sequence[int]) -> tuple[int, tuple[int, ...]]:
+        """How many elements, and the ranks that bring none at all, of which there is one in one of twelve cases."""
+        twelfth, place = divmod(self.index(12 * len(table), "count"), len(table))
+        return table[place], (self.rank(),) if twelfth == 1 else ()
 
     def subset_put(self) -> p.SubsetPut:
-        """Two neighbours, and nobody else."""
-        first = self.rank()
+        """Two neighbours and nobody else, or one rank alone."""
+        alone, first = self.kind_and_rank(3, "some")
         return p.SubsetPut(
-            ranks=tuple(sorted({first, (first + 1) % self.rank_count})),
+            ranks=(first,) if alone == 1 else tuple(sorted({first, (first + 1) % self.rank_count})),
             region=self.diverging(Region(buffer=self.index(3, "buffer")), self.region),
         )
 
@@ -243,23 +248,25 @@ class Drawer:
     def all_reduce(self) -> p.AllReduce:
         """Regions, types and operations of all kinds."""
         dtype, operation = self.pick(TYPES, "type")
+        count, empty = self.count(COUNTS)
         return p.AllReduce(
             send=self.diverging(self.region(), self.region),
             receive=self.diverging(self.region(), self.region),
-            count=self.pick(COUNTS, "count"),
+            count=count,
             dtype=dtype,
             operation=operation,
-            empty_on=self.empty_on(),
+            empty_on=empty,
         )
 
     def all_gather(self) -> p.AllGather:
         """Regions and types of all kinds."""
+        count, empty = self.count(COUNTS[:-1])
         return p.AllGather(
             send=self.diverging(self.region(), self.region),
             receive=self.diverging(self.region(), self.region),
-            count=self.pick(COUNTS[:-1], "count"),
+            count=count,
             dtype=self.pick(p.DTYPES, "dtype"),
-            empty_on=self.empty_on(),
+            empty_on=empty,
         )
 
 

@@ -42,7 +42,7 @@ class Situations(Drawer):
         """Add a step, or the steps of a situation."""
         made = getattr(self, kind)()
         for step in made if isinstance(made, Iterator) else (made,):
-            self.add(step)
+            self.steps.append(step)
 
     # --- memory ---
 

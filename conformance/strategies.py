@@ -79,11 +79,9 @@ def programs(
 
     @st.composite
     def drawn(draw: DrawFn) -> p.Program:
-        drawer = Situations(draw, draw(st.sampled_from(counts), label="ranks"))
+        drawer = Situations(draw, draw(st.sampled_from(counts), label="ranks"), list(_STARTS[family]))
         most = min(longest, max(shortest, ROOM // drawer.rank_count))
         length = draw(st.integers(shortest, most), label="length")
-        for step in _STARTS[family]:
-            drawer.add(step)
         for _ in range(length):
             drawer.draw_kind(drawer.pick(TABLES[family], "kind"))
         shift = drawer.diverging(0, lambda: drawer.pick(SHIFTS, "shift"))
