@@ -68,6 +68,8 @@ class ThreadsWorld:
         Where each rank writes the label of what it does, at its own index; in shared memory it outlives the process.
     """
 
+    deterministic: Final = True
+
     def __init__(
         self,
         backend: Backend,
