@@ -286,6 +286,7 @@ def _check_processes(settings: Settings, sources: Sequence[str], progress: Calla
         engine.check(sources, settings.programs)
         engine.confirm()
         engine.reduce(settings.reduce_s)
+        engine.show()
     finally:
         engine.close()
     return engine.result
@@ -436,7 +437,8 @@ def run_conformance(
         made=made,
     )
     if isinstance(backend, str) or settings.world != "threads":
-        result = check(settings)
+        in_threads = settings.world == "threads"
+        result = check(settings, progress=(lambda ran: None) if in_threads else _kept_at_once(settings, case_dir))
         reduce_all(settings, result)
     else:
         result = _check_here(made, settings)
@@ -457,6 +459,16 @@ def keep(finding: Finding, directory: Path, settings: Settings) -> Path:
     )
     path.write_text(dumps(case), encoding="utf-8")
     return path
+
+
+def _kept_at_once(settings: Settings, case_dir: Path | str) -> Callable[[Ran], None]:
+    """Write what is found as case files, before anything else is done with it."""
+
+    def progress(ran: Ran) -> None:
+        for finding in ran.findings:
+            keep(finding, Path(case_dir), settings)
+
+    return progress
 
 
 def replay_line(path: Path, settings: Settings) -> str:

@@ -81,6 +81,7 @@ def _in_processes(case: Case, arguments: argparse.Namespace) -> Result:
     try:
         engine.engine.run_case(arguments.case, case)
         engine.confirm()
+        engine.show()
     finally:
         engine.close()
     return engine.result

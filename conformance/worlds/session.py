@@ -69,7 +69,6 @@ class Session:
     context: Context
     site: Site
     owners: dict[int, tuple[int, int, int]]  # as of `Actions`, shared by the sessions
-    rank: int
     board: MutableSequence[int]  # [rank] is the label of what the rank does; outlives the process if it is shared
     told: Callable[[int], None] = _to_nobody  # called with OPENING, and with a step's number, once its event is there
     events: list[Event] = field(default_factory=list)
@@ -86,6 +85,10 @@ class Session:
     memory: UserMemory | None = None
     actions: Actions | None = None
     failure: BaseException | None = None  # what went wrong in this package itself
+    rank: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rank = self.context.rank
 
     def play(self) -> None:
         """Do everything; errors become events."""

@@ -193,7 +193,6 @@ class ThreadsWorld:
                 meeting=meeting,
             )
             session = Session(
-                rank=rank,
                 program=program,
                 plan=plan,
                 ranges=ranges,
