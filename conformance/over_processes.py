@@ -12,13 +12,16 @@ from dataclasses import replace
 from typing import Final
 
 from allranks import sim
+from allranks.conformance.backend import versions_of
 from allranks.conformance.cases import shipped
 from allranks.conformance.checks import UNSEEN_IN_HOST, Violation, judge
 from allranks.conformance.engine import CASES, Engine, Finding, Ran, Result
+from allranks.conformance.narrowing import contract_of
 from allranks.conformance.program import Program
 from allranks.conformance.reduce import reduce_program
 from allranks.conformance.trace import Trace
-from allranks.conformance.worlds.processes.world import DEADLINE_S, ProcessesWorld
+from allranks.conformance.worlds.launched import LaunchedWorld
+from allranks.conformance.worlds.processes.world import ProcessesWorld
 
 # How often what was found is run again in fresh workers; where a run ends at the deadline, less often.
 CONFIRMATIONS: Final = 5
@@ -36,36 +39,36 @@ def _by_program(findings: Iterable[Finding]) -> list[list[Finding]]:
 
 
 class ProcessesEngine:
-    """An engine in world `processes`.
+    """An engine in a world of processes.
 
     Parameters
     ----------
-    backend : str
-        Name of the backend, or ``module:Class``.
+    world : ProcessesWorld or LaunchedWorld
+        Where Programs run; it is closed with the engine.
     machine : sim.Machine
         Says how many ranks there may be; nothing is simulated.
     requirements : tuple of str
         Which checks to apply.
     seed, max_ranks
         What Programs depend on.
-    deadline_s : float
-        See `ProcessesWorld`.
     progress : callable (Ran)
         Told after every Program.
+    strict : bool
+        Whether Programs also go beyond what the library's contract offers.
     """
 
     def __init__(
         self,
-        backend: str,
+        world: ProcessesWorld | LaunchedWorld,
         machine: sim.Machine,
         requirements: tuple[str, ...],
         *,
         seed: int,
         max_ranks: int,
-        deadline_s: float = DEADLINE_S,
         progress: Callable[[Ran], None] = lambda ran: None,
+        strict: bool = False,
     ) -> None:
-        self.world = ProcessesWorld(backend, deadline_s=deadline_s)
+        self.world = world
         self.engine = Engine(
             self.world.backend,
             machine,
@@ -75,7 +78,10 @@ class ProcessesEngine:
             progress=progress,
             world=self.world,
             unseen=UNSEEN_IN_HOST,
+            contract=contract_of(world.backend, strict=strict),
         )
+        if isinstance(world, ProcessesWorld):
+            self.result.facts.update(versions_of(world.backend))
 
     @property
     def result(self) -> Result:

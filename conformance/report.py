@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from allranks import __version__
+from allranks.conformance.determinism import DETERMINISM
 from allranks.conformance.engine import Finding, Result
 from allranks.conformance.expected import NOTHING_EXPECTED, Expected
 from allranks.conformance.requirements import REQUIREMENTS
@@ -21,12 +22,16 @@ SCHEMA: Final = 1
 _STYLES: Final = {"pass": "green", "fail": "bold red", "not supported": "yellow", "not run": "magenta"}
 
 
-def exit_code(result: Result, expected: Expected = NOTHING_EXPECTED) -> int:
-    """Give 1 for a violation of a *must* or a stale expectation, 3 if something was not evaluated, else 0."""
+def exit_code(result: Result, expected: Expected = NOTHING_EXPECTED, *, strict: bool = False) -> int:
+    """Give 1 for a violation of a *must* or a stale expectation, 3 if something was not evaluated, else 0.
+
+    Strictly, the violation of a *should* counts, too.
+    """
     if result.nondeterministic or expected.stale(result):
         return 1
+    failing = ("must", "should") if strict else ("must",)
     broken = {*result.findings, *(finding.requirement for finding in result.interruptions)}
-    if any(REQUIREMENTS[name].level == "must" and not expected.reason(name) for name in broken):
+    if any(REQUIREMENTS[name].level in failing and not expected.reason(name) for name in broken):
         return 1
     statuses = [result.status(name) for name in result.requirements]
     return 3 if "not run" in statuses or set(statuses) <= {"not supported"} else 0
@@ -52,12 +57,33 @@ def print_matrix(console: Console, result: Result, expected: Expected = NOTHING_
     console.print(table)
     console.print(f"{result.programs} Programs run, {len(result.findings)} requirements broken.")
     if result.nondeterministic:
-        console.print(
-            f"[bold red]Uncontrolled nondeterminism:[/] {len(result.nondeterministic)} Programs gave another Trace "
-            "when they were run again."
-        )
+        console.print(f"[bold red]Uncontrolled nondeterminism:[/] {differing(result)}.")
+    for line in [*versions(result), *narrowed(result)]:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     for line in [*incomplete(result), *expected.stale(result).values()]:
         console.print(f"[bold red]{escape(line)}[/]", highlight=False, soft_wrap=True)
+
+
+def differing(result: Result) -> str:
+    """Say how many Programs gave another Trace when they were run again."""
+    count = len(result.nondeterministic)
+    return f"{count} {'Program' if count == 1 else 'Programs'} gave another Trace when run again"
+
+
+def versions(result: Result) -> list[str]:
+    """Give a line of what was under test, if the backend says it."""
+    return (
+        [f"Under test: {', '.join(f'{name} {said}' for name, said in result.facts.items())}."] if result.facts else []
+    )
+
+
+def narrowed(result: Result) -> list[str]:
+    """Give a line for each narrowing of the library's contract that has changed what was run."""
+    return [
+        f"{one.requirement}, as far as the contract goes: {one.reason} ({one.source}); {steps} steps were changed so, "
+        "which --strict leaves as they are."
+        for one, steps in result.narrowed.items()
+    ]
 
 
 def incomplete(result: Result) -> list[str]:
@@ -100,9 +126,19 @@ def as_json(result: Result, cases: dict[str, str], expected: Expected = NOTHING_
         "capabilities": list(result.capabilities),
         "programs": result.programs,
         "nondeterministic": len(result.nondeterministic),
+        **(
+            {DETERMINISM: _finding(result.nondeterministic[0], cases.get(DETERMINISM))}
+            if result.nondeterministic
+            else {}
+        ),
         "interrupted": len(result.interruptions),
         "given_up": dict(result.stopped),
         "draws": dict(result.draws),
+        "versions": dict(result.facts),
+        "narrowings": [
+            {"requirement": one.requirement, "reason": one.reason, "source": one.source, "steps": steps}
+            for one, steps in result.narrowed.items()
+        ],
         "requirements": {
             name: {
                 "status": result.status(name),
@@ -142,8 +178,8 @@ def write_junit(path: Path, result: Result, expected: Expected) -> None:
     suite = ElementTree.Element(
         "testsuite",
         name=f"allranks {result.backend}",
-        tests=str(len(statuses)),
-        failures=str(sum(not reason for reason in reasons.values()) + len(stale)),
+        tests=str(len(statuses) + bool(result.nondeterministic)),
+        failures=str(sum(not reason for reason in reasons.values()) + len(stale) + bool(result.nondeterministic)),
         skipped=str(
             sum(status in ("not supported", "not run") or bool(reasons.get(name)) for name, status in statuses.items())
         ),
@@ -160,4 +196,8 @@ def write_junit(path: Path, result: Result, expected: Expected) -> None:
             ElementTree.SubElement(case, "skipped", message=status)
         if name in stale:
             ElementTree.SubElement(case, "failure", message=stale[name])
+    for finding in result.nondeterministic[:1]:
+        case = ElementTree.SubElement(suite, "testcase", classname=f"allranks.{result.backend}", name=DETERMINISM)
+        failure = ElementTree.SubElement(case, "failure", message=finding.violation.evidence)
+        failure.text = "\n".join(describe(finding))
     ElementTree.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)

@@ -69,8 +69,8 @@ OF_LEDGER: Final = frozenset({"LIFE-1", "LIFE-2", "LIFE-3", "CACHE-6"})
 OF_PLACES: Final = frozenset({"NVLS-1", "NVLS-4", "NVLS-8"})
 
 
-# What cannot be evaluated in host memory, where nobody watches the communicator.
-UNSEEN_IN_HOST: Final = OF_CALLS | OF_LEDGER
+# What cannot be evaluated in host memory, where nobody watches the communicator, and no buffer is of several pieces.
+UNSEEN_IN_HOST: Final = OF_CALLS | OF_LEDGER | {"CACHE-9"}
 
 
 def _untold(trace: Trace) -> frozenset[str]:

@@ -6,13 +6,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from allranks.conformance import report
-from allranks.conformance.backend import load_backend
 from allranks.conformance.commands.options import (
     Parser,
     add_processes,
@@ -39,6 +39,7 @@ from allranks.conformance.running import (
     replay_line,
     settings_of,
 )
+from allranks.conformance.worlds.together import first_rank, leave
 from allranks.errors import UsageError
 
 
@@ -79,7 +80,10 @@ def _parser() -> Parser:
         "--reduce",
         type=duration,
         metavar="S",
-        help=f"world processes: seconds for making small what is found (default {REDUCE_S:g})",
+        help=f"worlds of processes: seconds for making small what is found (default {REDUCE_S:g})",
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="go beyond the library's contract, too; a broken *should* fails the run"
     )
     return parser
 
@@ -93,8 +97,9 @@ def _progress(console: Console, settings: Settings, case_dir: Path) -> Iterator[
         }
 
         def advance(ran: Ran) -> None:
-            for finding in ran.findings:
-                keep(finding, case_dir, settings)  # at once: whatever comes may be interrupted
+            for finding in (*ran.findings, ran.interruption, ran.differs):
+                if finding is not None:
+                    keep(finding, case_dir, settings)  # at once: whatever comes may be interrupted
             progress.start_task(tasks[ran.source])
             progress.advance(tasks[ran.source])
 
@@ -116,18 +121,25 @@ def run(argv: list[str]) -> int:
         quiet_timeout_s=arguments.quiet_timeout,
         world=arguments.world,
         deadline_s=arguments.deadline,
-        reduce_s=0.0 if arguments.no_reduce and arguments.world == "processes" else arguments.reduce,
+        reduce_s=arguments.reduce,
+        launcher=arguments.launcher,
+        nodes=arguments.nodes,
+        strict=arguments.strict,
     )
-    load_backend(settings.backend)
-    if settings.world == "processes" and arguments.jobs is not None:
-        raise UsageError(f"jobs={arguments.jobs}: world processes runs one Program at a time")
+    if settings.world != "threads":
+        if arguments.jobs is not None:
+            raise UsageError(f"jobs={arguments.jobs}: world {settings.world} runs one Program at a time")
+        settings = replace(settings, reduce_s=0.0) if arguments.no_reduce else settings
+    if settings.together and not first_rank(settings):
+        return leave(report.exit_code(check(settings), settings.expected, strict=settings.strict))
     processes = arguments.jobs or len(os.sched_getaffinity(0))
     console = Console(stderr=False)
     with _progress(console, settings, arguments.case_dir) as advance:
         result = check(settings, processes=processes, progress=advance)
     if not arguments.no_reduce:
         reduce_all(settings, result, processes=processes)
-    shown = {**{finding.requirement: finding for finding in result.interruptions[:1]}, **result.findings}
+    others = [*result.interruptions[:1], *result.nondeterministic[:1]]
+    shown = {**{finding.requirement: finding for finding in others}, **result.findings}
     kept = {name: keep(finding, arguments.case_dir, settings) for name, finding in shown.items()}
     for name, finding in shown.items():
         report.print_finding(console, finding, replay_line(kept[name], settings))
@@ -138,4 +150,5 @@ def run(argv: list[str]) -> int:
     if arguments.junit is not None:
         report.write_junit(arguments.junit, result, settings.expected)
     sys.stdout.flush()
-    return report.exit_code(result, settings.expected)
+    code = report.exit_code(result, settings.expected, strict=settings.strict)
+    return leave(code) if settings.together else code

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from allranks import sim
+from allranks.conformance.launchers import LAUNCHERS
 from allranks.conformance.running import MOST_RANKS, WORLDS
 from allranks.conformance.worlds.processes.world import DEADLINE_S
 from allranks.conformance.worlds.threads import QUIET_TIMEOUT_S
@@ -45,13 +46,15 @@ def add_quiet_timeout(parser: argparse.ArgumentParser) -> None:
 def add_processes(parser: argparse.ArgumentParser) -> None:
     """Add in which world, and what world `processes` needs to know."""
     parser.add_argument(
-        "--world", choices=WORLDS, default="threads", help="where ranks run (default threads; see docs/worlds.md)"
+        "--world", choices=WORLDS, help="where ranks run (default: as the backend needs it; see docs/worlds.md)"
     )
+    parser.add_argument("--launcher", choices=LAUNCHERS, help="world mpi: what starts the ranks (default mpiexec)")
+    parser.add_argument("--nodes", type=positive, metavar="N", help="world mpi: nodes to simulate (default 1)")
     parser.add_argument(
         "--deadline",
         type=duration,
         metavar="S",
-        help=f"world processes: seconds without progress that end a run (default {DEADLINE_S:g})",
+        help=f"worlds of processes: seconds without progress that end a run (default {DEADLINE_S:g})",
     )
 
 

@@ -17,9 +17,8 @@ from allranks.conformance.commands.options import Parser, add_processes, add_qui
 from allranks.conformance.engine import Result
 from allranks.conformance.isolated import run_jobs
 from allranks.conformance.over_processes import ProcessesEngine
-from allranks.conformance.running import DEFAULT_MACHINE
+from allranks.conformance.running import DEFAULT_MACHINE, make_world, settings_of, world_of
 from allranks.conformance.worker import Job
-from allranks.conformance.worlds.processes.world import DEADLINE_S
 from allranks.errors import UsageError
 
 
@@ -53,22 +52,31 @@ def _in_threads(case: Case, arguments: argparse.Namespace) -> Result:
         quiet_timeout_s=arguments.quiet_timeout,
         source=arguments.case,
         case=case,
+        strict=True,  # a case is run as it is
     )
     ((result, _),) = run_jobs([job])
     return result
 
 
 def _in_processes(case: Case, arguments: argparse.Namespace) -> Result:
-    if arguments.machine is not None:
-        raise UsageError(f"machine={arguments.machine!r}: world processes has host memory and no simulated machine")
-    count = case.program.rank_count
+    settings = settings_of(
+        backend=arguments.backend,
+        ranks=case.program.rank_count,
+        machine=arguments.machine,
+        world=arguments.world,
+        deadline_s=arguments.deadline,
+        launcher=arguments.launcher,
+        nodes=arguments.nodes,
+    )
+    if settings.together:
+        raise UsageError("launcher='none': replay starts the ranks of a case itself")
     engine = ProcessesEngine(
-        arguments.backend,
-        machine_for(DEFAULT_MACHINE, count),
+        make_world(settings),
+        settings.machine,
         tuple(CHECKS),
         seed=case.program.seed,
-        max_ranks=count,
-        deadline_s=arguments.deadline or DEADLINE_S,
+        max_ranks=settings.ranks,
+        strict=True,  # a case is run as it is
     )
     try:
         engine.engine.run_case(arguments.case, case)
@@ -90,11 +98,13 @@ def run(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     case = find_case(arguments.case)
     backend = load_backend(arguments.backend)
-    result = _in_processes(case, arguments) if arguments.world == "processes" else _in_threads(case, arguments)
+    threads = (arguments.world or world_of(backend)) == "threads"
+    result = _in_threads(case, arguments) if threads else _in_processes(case, arguments)
     console = Console()
-    world = [] if arguments.world == "threads" else ["--world", arguments.world]
+    world = [] if arguments.world is None else ["--world", arguments.world]
     again = shlex.join(["allranks", "replay", arguments.case, "--backend", arguments.backend, *world])
-    for finding in result.findings.values():
+    found = [*result.findings.values(), *result.nondeterministic]
+    for finding in found:
         report.print_finding(console, finding, again)
     if case.title:
         console.print(f"{case.title}", markup=False)
@@ -105,12 +115,12 @@ def run(argv: list[str]) -> int:
         and not result.tallies[name].evaluated
         and (result.tallies[name].inconclusive or result.status(name) == "not supported")
     ]
-    if missed and not result.findings:
+    if missed and not found:
         why = "the backend or the machine declines what it needs, or it was inconclusive"
         console.print(f"{', '.join(missed)}: not evaluated here; {why}.", markup=False, highlight=False)
-    broken = ", ".join(result.findings) or "nothing"
+    broken = ", ".join(finding.requirement for finding in found) or "nothing"
     looked = sum(tally.evaluated for tally in result.tallies.values())
     console.print(f"{broken} broken on {backend.name}; {looked} things evaluated.", markup=False, highlight=False)
-    if result.findings:
+    if found:
         return 1
     return 3 if missed or not looked else 0

@@ -60,7 +60,7 @@ class Arena:
         How much of it, at its end, is for buffers that want the same address on every rank.
     """
 
-    def __init__(self, size_bytes: int = 8 << 30, equal_bytes: int = 4 << 30) -> None:
+    def __init__(self, size_bytes: int = 32 << 30, equal_bytes: int = 4 << 30) -> None:
         self.size_bytes = size_bytes
         self.base = _reserve(size_bytes)
         self.equal_base = self.base + size_bytes - equal_bytes
