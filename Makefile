@@ -21,7 +21,7 @@ PYTHON_FOLDERS := $(wildcard csrc refimpl conformance stress tests)
 ARGS ?=
 
 .DELETE_ON_ERROR:
-.PHONY: help check test bench lint types sanitize format wheel stubs evidence-programs clean
+.PHONY: help check test bench lint types sanitize format wheel stubs evidence-programs evidence-corpus evidence-processes clean
 .DEFAULT_GOAL := help
 
 help:  ## list the commands
@@ -75,9 +75,18 @@ EVIDENCE := $(BUILD)/evidence
 evidence-programs: $(foreach family,RDV CACHE NVLS LIFE COLL,$(EVIDENCE)/programs-$(family).json)  ## 5,000 Programs a family on the reference; goes on where it was stopped
 	@echo "no requirement broken: $^"
 
+evidence-processes: $(DONE)/install  ## 200 stalls and 200 killed ranks in a row in world processes
+	@mkdir -p $(EVIDENCE)
+	$(BIN)/allranks bench stall --world processes --stalls 200 --json > $(EVIDENCE)/processes.json
+	@cat $(EVIDENCE)/processes.json
+
 $(EVIDENCE)/programs-%.json: $(DONE)/install
 	@mkdir -p $(EVIDENCE)
 	$(BIN)/allranks check $* --programs 5000 --case-dir $(EVIDENCE)/cases --json $@.part && mv $@.part $@
+
+evidence-corpus: $(DONE)/install  ## how soon each mutant is found, and 20,000 Programs on each right communicator; goes on where it was stopped
+	$(BIN)/allranks bench corpus $(EVIDENCE)/corpus --jobs $(JOBS) --commit "$$(git describe --always --dirty)" \
+	  --out docs/results/corpus-detection.json $(ARGS)
 
 clean:  ## remove everything that these commands made
 	rm -rf $(BUILD) $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -19,7 +19,8 @@ from allranks import sim
 from allranks.conformance.backend import Backend
 from allranks.conformance.casefile import Case
 from allranks.conformance.checks import Violation, judge
-from allranks.conformance.faults import PROGRAMS, with_faults
+from allranks.conformance.determinism import DETERMINISM, RUNS, parting
+from allranks.conformance.faults import PROGRAMS, in_turn, with_faults
 from allranks.conformance.narrowing import Contract, Narrowing
 from allranks.conformance.plan import planned
 from allranks.conformance.program import Program
@@ -40,6 +41,9 @@ FAULTS: Final = "faults"
 # A backend that hangs or ends its process this often among the Programs of one source is not asked for more of them:
 # each such Program costs a time-out, or a new process.
 MOST_INTERRUPTIONS: Final = 3
+# Of a run of ten or more Hypothesis makes some very small, and varies others, instead of drawing them independently.
+_DRAWN_AT_ONCE: Final = 8
+_MOST_RUNS: Final = 1_000_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,8 +82,8 @@ class Ran:
         How much was looked at, by requirement.
     findings : list of Finding
         What it breaks, as far as that was not known before.
-    differs : Program, optional
-        The Program, if it was run twice and gave two Traces.
+    differs : Finding, optional
+        That the Program was run again and gave another Trace.
     interruption : Finding, optional
         That the backend kept its turn for ever outside of the driver, or ended the process.
     narrowed : mapping of Narrowing to int
@@ -93,7 +97,7 @@ class Ran:
     capabilities: tuple[str, ...] = ()
     tallies: dict[str, Tally] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
-    differs: Program | None = None
+    differs: Finding | None = None
     interruption: Finding | None = None
     narrowed: dict[Narrowing, int] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
@@ -112,7 +116,7 @@ class Result:
     programs: int = 0
     tallies: dict[str, Tally] = field(default_factory=dict)
     findings: dict[str, Finding] = field(default_factory=dict)
-    nondeterministic: list[Program] = field(default_factory=list)
+    nondeterministic: list[Finding] = field(default_factory=list)
     interruptions: list[Finding] = field(default_factory=list)
     draws: dict[str, str] = field(default_factory=dict)  # digest of the Programs drawn, by family
     stopped: dict[str, int] = field(default_factory=dict)  # sources given up, and after how many Programs
@@ -237,8 +241,8 @@ class Engine:
         )
 
     def run_case(self, name: str, case: Case) -> Trace:
-        """Run one case and judge it."""
-        return self._run(case.program, name, 1)
+        """Run one case and judge it; one that is about differing Traces is run again until it gives another."""
+        return self._run(case.program, name, 1, again=RUNS if DETERMINISM in case.requirements else 1)
 
     def run_cases(self, cases: Iterable[tuple[str, Case]], *, skip: int = 0) -> None:
         """Run cases that the machine has room for, but for the first `skip` of them."""
@@ -263,12 +267,12 @@ class Engine:
 
     def faulted(self) -> list[Program]:
         """Give a few Programs in which one driver call fails, for every call that the communicator makes in them."""
-        return [
+        return in_turn(
             faulted
             for program in PROGRAMS
             if program.rank_count <= self.max_ranks
             for faulted in with_faults(program, self.world.run(program))
-        ]
+        )
 
     def run_faults(self, faulted: list[Program], *, skip: int = 0) -> None:
         """Run what `faulted` gave, but for the first `skip` of them."""
@@ -286,7 +290,7 @@ class Engine:
         self.result.stopped.setdefault(source, examples - 1)
         return True
 
-    def _run(self, program: Program, source: str, examples: int) -> Trace:
+    def _run(self, program: Program, source: str, examples: int, *, again: int = 1) -> Trace:
         result = self.result
         self.starting(examples)
         before = dict(self.contract.changed)
@@ -297,22 +301,14 @@ class Engine:
         ran.narrowed = self.contract.changed_since(before)
         ran.facts = dict(getattr(self.world, "facts", {}))
         # One run in 50 is done twice: a difference is a finding of its own, about the backend or about us.
-        twice = self.world.deterministic and examples % 50 == 1 and not trace.outside
-        if twice and self.world.run(program, plan=plan).digest() != trace.digest():
-            ran.differs = program
+        if self.world.deterministic and examples % 50 == 1 and not trace.outside:
+            differs = parting(trace, lambda: self.world.run(program, plan=plan), plan, times=again)
+            if differs is not None:
+                ran.differs = _finding(program, trace, differs, source, examples)
         for name, outcome in judge(program, trace, result.requirements, plan=plan).items():
             ran.tallies[name] = Tally(outcome.evaluated, outcome.inconclusive, len(outcome.violations))
             if outcome.violations and name not in result.findings:
-                ran.findings.append(
-                    Finding(
-                        requirement=name,
-                        program=realised(program, trace),
-                        violation=outcome.violations[0],
-                        trace=trace,
-                        source=source,
-                        examples=examples,
-                    )
-                )
+                ran.findings.append(_finding(program, trace, outcome.violations[0], source, examples))
         if trace.outside:
             ran.interruption = interruption(
                 program, trace, f"a rank kept its turn without coming by the driver:\n{trace.outside}", source, examples
@@ -328,6 +324,10 @@ class Engine:
     def violation_of(self, program: Program, requirement: str) -> tuple[Trace, Violation] | None:
         """Run a Program and give how it breaks the requirement, if it does."""
         trace = self.world.run(program)
+        if requirement == DETERMINISM:
+            plan = list(planned(program))
+            differs = None if trace.outside else parting(trace, lambda: self.world.run(program), plan, times=2)
+            return None if differs is None else (trace, differs)
         violations = judge(program, trace, (requirement,))[requirement].violations
         return (trace, violations[0]) if violations else None
 
@@ -359,11 +359,25 @@ class Engine:
 
 
 def draw_values(strategy: st.SearchStrategy[T], count: int, use: Callable[[T], None], *, seed: int) -> None:
-    """Draw `count` values and use each: generated only, nothing kept, nothing shrunk, no health checks."""
+    """Draw `count` values and use each: generated only, nothing kept, nothing shrunk, no health checks.
+
+    Hypothesis begins every run with the simplest value, and lets each one after the tenth be followed by up to five
+    variations of it, which say little that it does not. So there are many short runs, with a seed each; what all of
+    them begin with is used once.
+    """
+    for run, first in enumerate(range(0, count, _DRAWN_AT_ONCE)):
+        fresh = min(count - first, _DRAWN_AT_ONCE)
+        _draw_run(strategy, fresh, use, seed=seed * _MOST_RUNS + run, simplest=run == 0)
+
+
+def _draw_run(
+    strategy: st.SearchStrategy[T], count: int, use: Callable[[T], None], *, seed: int, simplest: bool
+) -> None:
+    passed_over = simplest
 
     @hypothesis.seed(seed)
     @settings(
-        max_examples=count,
+        max_examples=count + (not simplest),
         database=None,
         deadline=None,
         phases=[Phase.generate],
@@ -371,7 +385,10 @@ def draw_values(strategy: st.SearchStrategy[T], count: int, use: Callable[[T], N
     )
     @hypothesis.given(strategy)
     def each(value: T) -> None:
-        use(value)
+        nonlocal passed_over
+        if passed_over:
+            use(value)
+        passed_over = True
 
     each()
 
@@ -392,6 +409,17 @@ def families_of(requirements: tuple[str, ...]) -> list[str]:
     """Give the families whose Programs the requirements need."""
     wanted = {REQUIREMENTS[name].family for name in requirements}
     return [family for family in FAMILIES if family in wanted]
+
+
+def _finding(program: Program, trace: Trace, violation: Violation, source: str, examples: int) -> Finding:
+    return Finding(
+        requirement=violation.requirement,
+        program=realised(program, trace),
+        violation=violation,
+        trace=trace,
+        source=source,
+        examples=examples,
+    )
 
 
 def interruption(program: Program, trace: Trace, evidence: str, source: str, examples: int) -> Finding:

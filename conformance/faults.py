@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from allranks import sim
@@ -66,3 +66,18 @@ def with_faults(program: Program, trace: Trace) -> Iterator[Program]:
                 fault = Fault(rank=rank, call=sim.call_name(call), k=made[call], code=CODE)
                 yield dataclasses.replace(program, faults=(fault,))
             made[call] += 1
+
+
+def in_turn(faulted: Iterable[Program]) -> list[Program]:
+    """Order Programs of one fault each so that every entry point fails once before any fails again.
+
+    What a communicator does wrong about an entry point it mostly does at every call of it.
+    """
+    seen: Counter[str] = Counter()
+
+    def turn(program: Program) -> int:
+        (fault,) = program.faults
+        seen[fault.call] += 1
+        return seen[fault.call]
+
+    return sorted(faulted, key=turn)

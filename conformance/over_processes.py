@@ -7,7 +7,7 @@ is written as a case file before anything else is done with it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -28,6 +28,14 @@ CONFIRMATIONS: Final = 5
 _CONFIRMATIONS_AT_DEADLINE: Final = 2
 # How often a candidate is tried, while reducing, when what was found does not show every time.
 _TRIES: Final = 3
+
+
+def _by_program(findings: Iterable[Finding]) -> list[list[Finding]]:
+    """Put findings together that the same Program shows."""
+    found: dict[str, list[Finding]] = {}
+    for finding in findings:
+        found.setdefault(repr(finding.program), []).append(finding)
+    return list(found.values())
 
 
 class ProcessesEngine:
@@ -90,17 +98,12 @@ class ProcessesEngine:
 
     def confirm(self) -> None:
         """Run what was found again, each time in fresh workers, and note how often it showed."""
-        by_program: dict[str, list[Finding]] = {}
-        for finding in self.result.findings.values():
-            by_program.setdefault(repr(finding.program), []).append(finding)
-        for findings in by_program.values():
+        for findings in _by_program(self.result.findings.values()):
             times = _CONFIRMATIONS_AT_DEADLINE if findings[0].trace.waited else CONFIRMATIONS
             seen = dict.fromkeys((finding.requirement for finding in findings), 0)
-            for last in reversed(range(times)):
+            for _ in range(times):
                 self.world.renew()
-                self.world.native_stacks = last == 0
                 trace, broken = self._broken(findings[0].program, tuple(seen))
-                self.world.native_stacks = False
                 for finding in findings:
                     if finding.requirement in broken:
                         seen[finding.requirement] += 1
@@ -139,6 +142,18 @@ class ProcessesEngine:
             if program == small:
                 self.result.findings[name] = replace(finding, program=small, trace=trace, violation=violation)
                 return
+
+    def show(self) -> None:
+        """Run what was found, and stalls, once more, for native stacks where a tool is installed that can tell them."""
+        stalled = [finding for finding in self.result.findings.values() if finding.trace.stalled]
+        self.world.native_stacks = True
+        for findings in _by_program(stalled):
+            names = tuple(finding.requirement for finding in findings)
+            trace, broken = self._broken(findings[0].program, names)
+            for finding in findings:
+                if finding.requirement in broken:
+                    finding.trace, finding.violation = trace, broken[finding.requirement]
+        self.world.native_stacks = False
 
     def close(self) -> None:
         """End the world."""

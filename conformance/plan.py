@@ -55,6 +55,12 @@ class Planned:
         Elements, or bytes of a piece.
     unequal : bool
         Whether some ranks bring no elements where others do, which is an error on every rank.
+    operation, capability : str
+        The step's name, for labels and stories; what a backend has to be able to do for it.
+    needs : int
+        Ordinal of the object that has to be there; -1: none.
+    collective : bool
+        Whether every rank takes part.
     """
 
     number: int
@@ -68,16 +74,10 @@ class Planned:
     group: int = -1
     count: int = 0
     unequal: bool = False
-
-    @property
-    def collective(self) -> bool:
-        """Whether every rank takes part."""
-        return p.is_collective(self.step)
-
-    @property
-    def operation(self) -> str:
-        """The step's name, for labels and stories."""
-        return _NAMES[type(self.step)]
+    operation: str = ""
+    capability: str = ""
+    needs: int = -1
+    collective: bool = False
 
 
 _NAMES: dict[type, str] = {
@@ -96,6 +96,9 @@ _NAMES: dict[type, str] = {
     p.AllReduce: "all_reduce",
     p.AllGather: "all_gather",
 }
+
+
+_MAKES = (p.Connect, p.OpenGroup, p.Bind)  # their target is not there before them
 
 
 @dataclass(slots=True)
@@ -117,8 +120,8 @@ class _Binding:
 
 
 @dataclass(slots=True)
-class _Resolver:
-    """The state that references are resolved against."""
+class Resolver:
+    """The state that references are resolved against: what is alive, of `rank_count` ranks."""
 
     rank_count: int
     buffers: list[list[Buffer]] = field(default_factory=list)
@@ -129,13 +132,30 @@ class _Resolver:
     held: dict[str, dict[int, set[int]]] = field(default_factory=dict)  # kind -> object -> ranks that refer to it
     objects: int = 0
 
+    def __post_init__(self) -> None:
+        self.buffers = [[] for _ in range(self.rank_count)]
+        self.made = [0] * self.rank_count
+
+    def resolve(self, step: SimpleStep) -> dict[str, Any] | None:
+        """Follow a step; gives the fields of its `Planned`, or None when it does not apply."""
+        match step:
+            case p.AllReduce():
+                return self.collective(step, 1)
+            case p.AllGather():
+                return self.collective(step, self.rank_count)
+            case _:
+                found: dict[str, Any] | None = getattr(self, _NAMES[type(step)])(step)
+                return found
+
     def next_object(self, kind: p.Dropped) -> int:
+        """Give the ordinal of an object that is made now; all ranks refer to it."""
         made = self.objects
         self.objects += 1
         self.held.setdefault(kind, {})[made] = set(range(self.rank_count))
         return made
 
     def clip(self, rank: int, region: Region) -> Part | None:
+        """Give what a rank's region is at this point; None: the rank has no buffer."""
         live = self.buffers[rank]
         if not live:
             return None
@@ -146,22 +166,26 @@ class _Resolver:
         return Part(buffer.ordinal, offset, size)
 
     def clip_all(self, operand: p.Operand[Region]) -> tuple[Part, ...] | None:
+        """Give what each rank brings; None: some rank has nothing."""
         parts = [self.clip(rank, operand.of(rank)) for rank in range(self.rank_count)]
         found = tuple(part for part in parts if part is not None)
         return found if len(found) == self.rank_count else None
 
     def alive(self, parts: tuple[Part, ...]) -> bool:
+        """Whether the buffers are all there still."""
         return all(
             any(buffer.ordinal == part.buffer for buffer in self.buffers[rank]) for rank, part in enumerate(parts)
         )
 
     def ranks_of(self, step: p.LocalStep) -> tuple[int, ...]:
+        """Give the ranks that a local step is for."""
         everyone = range(self.rank_count)
         return tuple(everyone) if step.ranks is None else tuple(sorted({r for r in step.ranks if r in everyone}))
 
     # --- one method a kind of step: the fields of Planned, or None when the step does not apply ---
 
     def allocate(self, step: p.Allocate) -> dict[str, Any] | None:
+        """Every rank that it is for has one more buffer."""
         parts: list[Part | None] = [None] * self.rank_count
         ranks = self.ranks_of(step)
         for rank in ranks:
@@ -172,6 +196,7 @@ class _Resolver:
         return {"ranks": ranks, "parts": tuple(parts)} if ranks else None
 
     def free(self, step: p.Free) -> dict[str, Any] | None:
+        """Ranks that have none have no part in it."""
         parts: list[Part | None] = [None] * self.rank_count
         ranks = tuple(rank for rank in self.ranks_of(step) if self.buffers[rank])
         for rank in ranks:
@@ -195,6 +220,7 @@ class _Resolver:
         return {"ranks": ranks, "target": target}
 
     def subset_put(self, step: p.SubsetPut) -> dict[str, Any] | None:
+        """It applies where all of its ranks have a buffer."""
         ranks = self.ranks_of(step)
         parts = tuple(self.clip(r, step.region.of(r)) if r in ranks else None for r in range(self.rank_count))
         sizes = [part.size_bytes for part in parts if part is not None]
@@ -204,6 +230,7 @@ class _Resolver:
         return {"ranks": ranks, "parts": parts, "count": piece} if piece else None
 
     def connect(self, step: p.Connect) -> dict[str, Any] | None:
+        """It makes channels, where every rank has a buffer."""
         parts = self.clip_all(step.region)
         if parts is None:
             return None
@@ -212,6 +239,7 @@ class _Resolver:
         return {"parts": parts, "target": made.ordinal}
 
     def put(self, step: p.Put) -> dict[str, Any] | None:
+        """It needs channels whose buffers are there, with room for a piece of each rank."""
         if not self.channels:
             return None
         channels = self.channels[step.channels % len(self.channels)]
@@ -221,11 +249,13 @@ class _Resolver:
         return {"target": channels.ordinal, "receive": channels.parts, "count": piece}
 
     def open_group(self, _: p.OpenGroup) -> dict[str, Any]:
+        """It makes a group."""
         group = _Group(self.next_object("group"))
         self.groups.append(group)
         return {"target": group.ordinal}
 
     def bind(self, step: p.Bind) -> dict[str, Any] | None:
+        """It makes a binding, where every rank has a buffer that is not bound to the group."""
         if not self.groups:
             return None
         group = self.groups[step.group % len(self.groups)]
@@ -242,18 +272,21 @@ class _Resolver:
         return {"target": binding.ordinal, "group": group.ordinal, "parts": binding.parts}
 
     def of_binding(self, index: int, *, needs_memory: bool) -> _Binding | None:
+        """Give a binding; None: there is none, or not its memory."""
         if not self.bindings:
             return None
         binding = self.bindings[index % len(self.bindings)]
         return binding if self.alive(binding.parts) or not needs_memory else None
 
     def multicast_store(self, step: p.MulticastStore) -> dict[str, Any] | None:
+        """It needs a binding with its memory."""
         binding = self.of_binding(step.binding, needs_memory=True)
         if binding is None:
             return None
         return {"target": binding.ordinal, "group": binding.group, "receive": binding.parts}
 
     def multicast_reduce(self, step: p.MulticastReduce) -> dict[str, Any] | None:
+        """It needs a binding with its memory, and room for an element."""
         binding = self.of_binding(step.binding, needs_memory=True)
         if binding is None:
             return None
@@ -264,6 +297,7 @@ class _Resolver:
         return {"target": binding.ordinal, "group": binding.group, "receive": binding.parts, "count": count}
 
     def unbind(self, step: p.Unbind) -> dict[str, Any] | None:
+        """The binding is gone, whether its memory is there or not."""
         binding = self.of_binding(step.binding, needs_memory=False)
         if binding is None:
             return None
@@ -272,6 +306,7 @@ class _Resolver:
         return {"target": binding.ordinal, "group": binding.group, "parts": binding.parts}
 
     def close_group(self, step: p.CloseGroup) -> dict[str, Any] | None:
+        """The group is gone, with what was bound to it."""
         if not self.groups:
             return None
         group = self.groups.pop(step.group % len(self.groups))
@@ -280,6 +315,7 @@ class _Resolver:
         return {"target": group.ordinal}
 
     def collective(self, step: p.AllReduce | p.AllGather, factor: int) -> dict[str, Any] | None:
+        """Regions are aligned, clipped to as many elements as fit everywhere, and made in place where they overlap."""
         send = self.clip_all(step.send)
         receive = self.clip_all(step.receive)
         if send is None or receive is None:
@@ -315,29 +351,25 @@ def _overlap(a: Part, b: Part) -> bool:
     )
 
 
-def _resolve(resolver: _Resolver, step: SimpleStep) -> dict[str, Any] | None:
-    match step:
-        case p.AllReduce():
-            return resolver.collective(step, 1)
-        case p.AllGather():
-            return resolver.collective(step, resolver.rank_count)
-        case _:
-            found: dict[str, Any] | None = getattr(resolver, _NAMES[type(step)])(step)
-            return found
-
-
 def planned(program: Program) -> Iterator[Planned]:
     """Resolve the references of a Program, step by step."""
-    resolver = _Resolver(program.rank_count)
-    resolver.buffers = [[] for _ in range(program.rank_count)]
-    resolver.made = [0] * program.rank_count
+    resolver = Resolver(program.rank_count)
     everyone = tuple(range(program.rank_count))
     numbered: Numbered
     for numbered in unrolled(program):
-        fields = _resolve(resolver, numbered.step)
-        common: dict[str, Any] = {"number": numbered.number, "step": numbered.step, "ends_round": numbered.ends_round}
+        step = numbered.step
+        fields = resolver.resolve(step)
+        common: dict[str, Any] = {
+            "number": numbered.number,
+            "step": step,
+            "ends_round": numbered.ends_round,
+            "operation": _NAMES[type(step)],
+            "capability": p.needed_capability(step),
+            "collective": p.is_collective(step),
+        }
         if fields is None:
             yield Planned(**common, applies=False)
         else:
             fields.setdefault("ranks", everyone)
-            yield Planned(**common, **fields)
+            needs = fields.get("group" if isinstance(step, _MAKES) else "target", -1)
+            yield Planned(**common, needs=needs, **fields)

@@ -215,9 +215,11 @@ class RequirementItem(pytest.Item):
 
     def _judge_run(self, result: Result) -> None:
         """Fail if the run itself went wrong: other Traces from the same Programs, or Programs without an end."""
+        from allranks.conformance.report import differing
+
         self.user_properties.append(("draws", result.draws.get(self.source, "")))
         if result.nondeterministic:
-            raise BrokenError(f"{len(result.nondeterministic)} Programs gave another Trace when they were run again")
+            raise BrokenError(f"{differing(result)}\n\n{self._told(result.nondeterministic[0])}")
         if result.interruptions and not self.settings.expected.reason("RDV-1", self.source):
             raise BrokenError(self._told(result.interruptions[0]))
 

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from allranks import __version__
+from allranks.conformance.determinism import DETERMINISM
 from allranks.conformance.engine import Finding, Result
 from allranks.conformance.expected import NOTHING_EXPECTED, Expected
 from allranks.conformance.requirements import REQUIREMENTS
@@ -56,14 +57,17 @@ def print_matrix(console: Console, result: Result, expected: Expected = NOTHING_
     console.print(table)
     console.print(f"{result.programs} Programs run, {len(result.findings)} requirements broken.")
     if result.nondeterministic:
-        console.print(
-            f"[bold red]Uncontrolled nondeterminism:[/] {len(result.nondeterministic)} Programs gave another Trace "
-            "when they were run again."
-        )
+        console.print(f"[bold red]Uncontrolled nondeterminism:[/] {differing(result)}.")
     for line in [*versions(result), *narrowed(result)]:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     for line in [*incomplete(result), *expected.stale(result).values()]:
         console.print(f"[bold red]{escape(line)}[/]", highlight=False, soft_wrap=True)
+
+
+def differing(result: Result) -> str:
+    """Say how many Programs gave another Trace when they were run again."""
+    count = len(result.nondeterministic)
+    return f"{count} {'Program' if count == 1 else 'Programs'} gave another Trace when run again"
 
 
 def versions(result: Result) -> list[str]:
@@ -122,6 +126,11 @@ def as_json(result: Result, cases: dict[str, str], expected: Expected = NOTHING_
         "capabilities": list(result.capabilities),
         "programs": result.programs,
         "nondeterministic": len(result.nondeterministic),
+        **(
+            {DETERMINISM: _finding(result.nondeterministic[0], cases.get(DETERMINISM))}
+            if result.nondeterministic
+            else {}
+        ),
         "interrupted": len(result.interruptions),
         "given_up": dict(result.stopped),
         "draws": dict(result.draws),
@@ -169,8 +178,8 @@ def write_junit(path: Path, result: Result, expected: Expected) -> None:
     suite = ElementTree.Element(
         "testsuite",
         name=f"allranks {result.backend}",
-        tests=str(len(statuses)),
-        failures=str(sum(not reason for reason in reasons.values()) + len(stale)),
+        tests=str(len(statuses) + bool(result.nondeterministic)),
+        failures=str(sum(not reason for reason in reasons.values()) + len(stale) + bool(result.nondeterministic)),
         skipped=str(
             sum(status in ("not supported", "not run") or bool(reasons.get(name)) for name, status in statuses.items())
         ),
@@ -187,4 +196,8 @@ def write_junit(path: Path, result: Result, expected: Expected) -> None:
             ElementTree.SubElement(case, "skipped", message=status)
         if name in stale:
             ElementTree.SubElement(case, "failure", message=stale[name])
+    for finding in result.nondeterministic[:1]:
+        case = ElementTree.SubElement(suite, "testcase", classname=f"allranks.{result.backend}", name=DETERMINISM)
+        failure = ElementTree.SubElement(case, "failure", message=finding.violation.evidence)
+        failure.text = "\n".join(describe(finding))
     ElementTree.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)

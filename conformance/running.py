@@ -23,7 +23,7 @@ from allranks.conformance.isolated import reduce_findings, run_jobs
 from allranks.conformance.launchers import Launcher, launch, launcher_of, wire_name
 from allranks.conformance.narrowing import contract_of
 from allranks.conformance.over_processes import ProcessesEngine
-from allranks.conformance.report import describe, exit_code
+from allranks.conformance.report import describe, differing, exit_code
 from allranks.conformance.requirements import REQUIREMENTS, select
 from allranks.conformance.worker import Job
 from allranks.conformance.worlds.crew import LaunchedCrew
@@ -234,8 +234,8 @@ def _check_world(
             raise UsageError(f"machine={machine!r}: world {world} has host memory and no simulated machine")
         if "host" not in spaces_of(backend):
             raise UsageError(
-                f"world={world!r}: backend {backend.name} works on device memory, which takes a GPU that is not there; "
-                "world threads has a simulated one"
+                f"world={world!r}: backend {backend.name} works on device memory; there is no GPU, and the simulated "
+                "driver is not available across processes yet (world threads has it)"
             )
         return
     if "device" not in spaces_of(backend):
@@ -286,6 +286,7 @@ def _check_processes(settings: Settings, sources: Sequence[str], progress: Calla
         engine.check(sources, settings.programs)
         engine.confirm()
         engine.reduce(settings.reduce_s)
+        engine.show()
     finally:
         engine.close()
     return engine.result
@@ -312,8 +313,10 @@ def reduce_all(settings: Settings, result: Result, *, processes: int = 1) -> Non
     if settings.world != "threads":
         return
     names = list(result.findings)
-    reduced = reduce_findings([result.findings[name] for name in names], settings.job(CASES), processes=processes)
-    result.findings.update(zip(names, reduced, strict=True))
+    findings = [*(result.findings[name] for name in names), *result.nondeterministic[:1]]
+    reduced = reduce_findings(findings, settings.job(CASES), processes=processes)
+    result.findings.update(zip(names, reduced, strict=False))
+    result.nondeterministic[:1] = reduced[len(names) :]
 
 
 def _check_here(backend: Backend, settings: Settings) -> Result:
@@ -335,6 +338,8 @@ def _check_here(backend: Backend, settings: Settings) -> Result:
             engine.run_faults(engine.faulted())
         for name, finding in list(engine.result.findings.items()):
             engine.result.findings[name] = engine.reduce(finding)
+        differing = engine.result.nondeterministic
+        differing[:1] = [engine.reduce(finding) for finding in differing[:1]]
     finally:
         engine.close()
     return engine.result
@@ -432,7 +437,8 @@ def run_conformance(
         made=made,
     )
     if isinstance(backend, str) or settings.world != "threads":
-        result = check(settings)
+        in_threads = settings.world == "threads"
+        result = check(settings, progress=(lambda ran: None) if in_threads else _kept_at_once(settings, case_dir))
         reduce_all(settings, result)
     else:
         result = _check_here(made, settings)
@@ -453,6 +459,16 @@ def keep(finding: Finding, directory: Path, settings: Settings) -> Path:
     )
     path.write_text(dumps(case), encoding="utf-8")
     return path
+
+
+def _kept_at_once(settings: Settings, case_dir: Path | str) -> Callable[[Ran], None]:
+    """Write what is found as case files, before anything else is done with it."""
+
+    def progress(ran: Ran) -> None:
+        for finding in ran.findings:
+            keep(finding, Path(case_dir), settings)
+
+    return progress
 
 
 def replay_line(path: Path, settings: Settings) -> str:
@@ -481,5 +497,7 @@ def _said(result: Result, settings: Settings, case_dir: Path) -> list[str]:
             lines.append(f"{name}: nothing was evaluated; {why}")
     lines += expected.stale(result).values()
     if result.nondeterministic:
-        lines.append(f"{len(result.nondeterministic)} Programs gave another Trace when they were run again")
+        lines += ["", differing(result)]
+        first = result.nondeterministic[0]
+        lines += describe(first, replay_line(keep(first, case_dir, settings), settings))
     return lines

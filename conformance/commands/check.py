@@ -97,8 +97,9 @@ def _progress(console: Console, settings: Settings, case_dir: Path) -> Iterator[
         }
 
         def advance(ran: Ran) -> None:
-            for finding in ran.findings:
-                keep(finding, case_dir, settings)  # at once: whatever comes may be interrupted
+            for finding in (*ran.findings, ran.interruption, ran.differs):
+                if finding is not None:
+                    keep(finding, case_dir, settings)  # at once: whatever comes may be interrupted
             progress.start_task(tasks[ran.source])
             progress.advance(tasks[ran.source])
 
@@ -137,7 +138,8 @@ def run(argv: list[str]) -> int:
         result = check(settings, processes=processes, progress=advance)
     if not arguments.no_reduce:
         reduce_all(settings, result, processes=processes)
-    shown = {**{finding.requirement: finding for finding in result.interruptions[:1]}, **result.findings}
+    others = [*result.interruptions[:1], *result.nondeterministic[:1]]
+    shown = {**{finding.requirement: finding for finding in others}, **result.findings}
     kept = {name: keep(finding, arguments.case_dir, settings) for name, finding in shown.items()}
     for name, finding in shown.items():
         report.print_finding(console, finding, replay_line(kept[name], settings))

@@ -81,6 +81,7 @@ def _in_processes(case: Case, arguments: argparse.Namespace) -> Result:
     try:
         engine.engine.run_case(arguments.case, case)
         engine.confirm()
+        engine.show()
     finally:
         engine.close()
     return engine.result
@@ -102,7 +103,8 @@ def run(argv: list[str]) -> int:
     console = Console()
     world = [] if arguments.world is None else ["--world", arguments.world]
     again = shlex.join(["allranks", "replay", arguments.case, "--backend", arguments.backend, *world])
-    for finding in result.findings.values():
+    found = [*result.findings.values(), *result.nondeterministic]
+    for finding in found:
         report.print_finding(console, finding, again)
     if case.title:
         console.print(f"{case.title}", markup=False)
@@ -113,12 +115,12 @@ def run(argv: list[str]) -> int:
         and not result.tallies[name].evaluated
         and (result.tallies[name].inconclusive or result.status(name) == "not supported")
     ]
-    if missed and not result.findings:
+    if missed and not found:
         why = "the backend or the machine declines what it needs, or it was inconclusive"
         console.print(f"{', '.join(missed)}: not evaluated here; {why}.", markup=False, highlight=False)
-    broken = ", ".join(result.findings) or "nothing"
+    broken = ", ".join(finding.requirement for finding in found) or "nothing"
     looked = sum(tally.evaluated for tally in result.tallies.values())
     console.print(f"{broken} broken on {backend.name}; {looked} things evaluated.", markup=False, highlight=False)
-    if result.findings:
+    if found:
         return 1
     return 3 if missed or not looked else 0

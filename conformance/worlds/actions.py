@@ -20,8 +20,6 @@ from allranks.conformance.worlds.site import Site
 # The user's own driver calls, and the communicator's, are told apart by this in call logs and ledgers.
 USER, COMMUNICATOR = 0, 1
 
-_MAKES = (p.Connect, p.OpenGroup, p.Bind)
-
 Seen = dict[str, Any] | None
 
 
@@ -44,10 +42,6 @@ class Actions:
         """Give the method that carries a step out."""
         action: Callable[[Planned], Seen] = getattr(self, planned.operation)
         return action
-
-    def needs(self, planned: Planned) -> int:
-        """Give the object that has to be there for the step; -1: none."""
-        return planned.group if isinstance(planned.step, _MAKES) else planned.target
 
     def meet(self, number: int, why: str) -> None:
         """Wait for all ranks, without a deadline: the world's own barrier, not the communicator's."""
@@ -107,34 +101,37 @@ class Actions:
 
     def put(self, planned: Planned) -> Seen:
         """Write a piece into each peer's region, signal, wait for the peers' pieces, and look."""
+        step, count = planned.step, self.program.rank_count
+        assert isinstance(step, p.Put)
+        after = [(self.rank + distance) % count for distance in step.distances(count)]
+        before = [(self.rank - distance) % count for distance in step.distances(count)]
         self.meet(planned.number, "start")
         try:
-            return self._put(planned, self.objects[planned.target], planned.receive[self.rank])
+            return self._put(planned, self.objects[planned.target], planned.receive[self.rank], after, before)
         finally:
             self.meet(planned.number, "end")
 
-    def _put(self, planned: Planned, channels: Channels, region: Part) -> Seen:
-        size, count = planned.count, self.program.rank_count
-        scratch = self.memory.scratch
+    def _put(self, planned: Planned, channels: Channels, region: Part, after: list[int], before: list[int]) -> Seen:
+        size, scratch = planned.count, self.memory.scratch
         self.site.poke(scratch, model.pieces_of(self.program, planned.number, self.rank, size))
-        peers = [peer for i in range(1, count) if (peer := (self.rank + i) % count) in planned.ranks]
-        for peer in peers:
+        for peer in after:
             channels.put(peer, self.rank * size, scratch + peer * size, size)
             channels.signal(peer)
-        for peer in peers:
+        for peer in before:
             channels.wait(peer)
-        return {"region": self.site.peek(self.at(region), size * count)}
+        return {"region": self.site.peek(self.at(region), size * self.program.rank_count)}
 
     def subset_put(self, planned: Planned) -> Seen:
         """Some ranks connect, put, look and close."""
         part = self.own(planned)
+        peers = [rank for rank in planned.ranks if rank != self.rank]
         with contextlib.ExitStack() as last:
             meet = self.meeting.exchange
             last.callback(meet, self.rank, None, f"world: closing of step {planned.number}", None, planned.ranks)
             channels = self.communicator.connect_among(planned.ranks, self.at(part), part.size_bytes)
             last.callback(channels.close)
             last.callback(meet, self.rank, None, f"world: end of step {planned.number}", None, planned.ranks)
-            return self._put(planned, channels, part)
+            return self._put(planned, channels, part, peers, peers)
 
     # --- multicast ---
 

@@ -82,7 +82,7 @@ class HostSite:
     def resolve(self, address: int, size: int) -> None:
         """Nobody can tell where an address leads that a communicator made."""
 
-    def usage(self, rank_count: int) -> None:
+    def usage(self) -> None:
         """Nobody counts what a communicator uses."""
 
     def calls(self) -> None:

@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class _Round:
-    """One exchange: who has come with what, and how many have taken it."""
+    """One exchange: where its ranks come together, who has come with what, and how many have taken it."""
 
+    gathering: sim.Gathering
     values: dict[int, Any] = field(default_factory=dict)
-    result: list[Any] = field(default_factory=list)  # in the order of ranks, once all have come
     taken: int = 0
 
 
@@ -53,8 +53,12 @@ class TurnMeeting:
         self._rounds: dict[tuple[str, tuple[int, ...], int], _Round] = {}
         self._next: dict[tuple[str, tuple[int, ...], int], int] = {}
         self._everyone = tuple(range(rank_count))
-        self._keys: dict[str, int] = {}
         self._shared: dict[Hashable, Any] = {}
+        self._over = False
+
+    def end(self) -> None:
+        """The run is over and nobody comes any more: what a backend's finaliser still waits for then, fails at once."""
+        self._over = True
 
     def exchange(
         self, rank: int, value: T, what: str, timeout_s: float | None, members: tuple[int, ...] | None = None
@@ -67,41 +71,27 @@ class TurnMeeting:
             If some rank does not come; the error names those.
         """
         members = self._everyone if members is None else members
+        if self._over:
+            absent = tuple(peer for peer in members if peer != rank)
+            raise Stalled(f"rank {rank}: {what}: the run is over, and nobody comes any more", ranks=absent, rank=rank)
         number = self._next.get((what, members, rank), 0)
         self._next[what, members, rank] = number + 1
-        meeting = self._rounds.setdefault((what, members, number), _Round())
+        key = what, members, number
+        meeting = self._rounds.get(key)
+        if meeting is None:
+            meeting = self._rounds[key] = _Round(sim.Gathering(members, f"{what} #{number}"))
         meeting.values[rank] = value
-        key = self._keys.setdefault(what, 1 + len(self._keys))
-        if len(meeting.values) == len(members):
-            sim.notify(key)
-        else:
-            self._await(meeting, key, f"{what} #{number}", rank, timeout_s, members)
-        if not meeting.result:
-            meeting.result = [meeting.values[peer] for peer in members]
+        ended = meeting.gathering.arrive(rank, timeout_s=timeout_s)
+        if ended is not sim.WaitResult.READY:
+            absent = tuple(meeting.gathering.missing())
+            kind = Timeout if ended is sim.WaitResult.TIMEOUT else Stalled
+            raise kind(
+                f"rank {rank}: {what} #{number}: still waiting for ranks {list(absent)}", ranks=absent, rank=rank
+            )
         meeting.taken += 1
         if meeting.taken == len(members):
-            del self._rounds[what, members, number]
-        return meeting.result.copy()
-
-    def _await(
-        self, meeting: _Round, key: int, what: str, rank: int, timeout_s: float | None, members: tuple[int, ...]
-    ) -> None:
-        def missing() -> list[int]:
-            return [peer for peer in members if peer not in meeting.values]
-
-        result = sim.wait(
-            lambda: len(meeting.values) == len(members),
-            call="exchange",
-            object=what,
-            waits_for=missing,
-            key=key,
-            timeout_s=timeout_s,
-        )
-        if result is sim.WaitResult.READY:
-            return
-        absent = tuple(missing())
-        kind = Timeout if result is sim.WaitResult.TIMEOUT else Stalled
-        raise kind(f"rank {rank}: {what}: still waiting for ranks {list(absent)}", ranks=absent, rank=rank)
+            del self._rounds[key]
+        return [meeting.values[peer] for peer in members]
 
     def shared(self, key: Hashable, make: Callable[[], T]) -> T:
         """Give the object of that key; the first asker makes it."""

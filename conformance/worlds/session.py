@@ -12,7 +12,7 @@ from allranks.conformance.backend import CAPABILITIES, Backend, MemorySpace, spa
 from allranks.conformance.plan import Planned
 from allranks.conformance.program import Program
 from allranks.conformance.trace import CLOSING, OPENING, PROBING, Event, Placed, Usage
-from allranks.conformance.worlds.actions import COMMUNICATOR, USER, Actions
+from allranks.conformance.worlds.actions import COMMUNICATOR, USER, Actions, Seen
 from allranks.conformance.worlds.meeting import Meeting
 from allranks.conformance.worlds.memory import UserMemory
 from allranks.conformance.worlds.site import Site
@@ -25,6 +25,7 @@ T = TypeVar("T")
 _LAUNCH_TIMEOUT: Final = 702  # what the simulated driver answers to a rank that a stall has unwound
 _OF_USER: Final = (p.Allocate, p.Free)
 USE_NEEDS: Final = {"connect": "channels", "all_reduce": "all_reduce"}  # what is tried after close
+_NOT_REACHED: Final = Event()
 _PROBES: Final = 2  # usable means right bytes every time, broken an error every time
 
 
@@ -79,19 +80,19 @@ class Session:
     opening: Event = field(default_factory=Event)
     closing: Event = field(default_factory=Event)
     capabilities: frozenset[str] = frozenset()
+    counts: bool = False  # whether the communicator is there and counts its internal rendezvous
     entered: int = -1  # internal rendezvous after the last step; -1: not known
     memory: UserMemory | None = None
     actions: Actions | None = None
     failure: BaseException | None = None  # what went wrong in this package itself
+    rank: int = field(init=False)
 
-    @property
-    def rank(self) -> int:
-        """This rank."""
-        return self.context.rank
+    def __post_init__(self) -> None:
+        self.rank = self.context.rank
 
     def play(self) -> None:
         """Do everything; errors become events."""
-        self.events = [Event() for _ in self.plan]
+        self.events = [_NOT_REACHED] * len(self.plan)
         opening = self.opening = self._attempt(OPENING, "open", USER, self._open)
         self.told(OPENING)
         if self.actions is not None:
@@ -121,20 +122,21 @@ class Session:
         )
         return all(self.context.meeting.exchange(self.rank, well, "world: after the last step", None))
 
-    def _attempt(self, label: int, operation: str, owner: int, action: Callable[[], dict[str, Any] | None]) -> Event:
+    def _attempt(self, label: int, operation: str, owner: int, action: Callable[..., Seen], *given: Planned) -> Event:
         """Carry out an action under a label; its outcome as an event."""
         self.site.label(label, operation, owner=owner)
         self.board[self.rank] = label
         event, before = Event(status="ok"), self.entered
         try:
-            event.observed = action() or {}
+            event.observed = action(*given) or {}
         except Abandoned:
             raise
         except BaseException as error:  # noqa: BLE001 -- whatever the communicator under test raises is a finding
             self._note(event, error)
-        self.entered = after = self._counted(event if owner == COMMUNICATOR or label == OPENING else None)
-        if before >= 0 and after >= 0:
-            event.rendezvous = after - before
+        if self.counts:
+            self.entered = after = self._counted(event if owner == COMMUNICATOR or label == OPENING else None)
+            if before >= 0 and after >= 0:
+                event.rendezvous = after - before
         return event
 
     def _counted(self, event: Event | None = None) -> int:
@@ -157,7 +159,7 @@ class Session:
         event.status = "stalled" if isinstance(error, Stalled) or unwound else "error"
 
     def _rendezvous(self) -> int:
-        if self.actions is None or "rendezvous_count" not in self.capabilities:
+        if self.actions is None:
             return -1
         count = self.actions.communicator.rendezvous_count
         if type(count) is not int:
@@ -186,6 +188,7 @@ class Session:
             owners=self.owners,
             placed=self.placed,
         )
+        self.counts = "rendezvous_count" in self.capabilities
 
     def _close(self) -> None:
         try:
@@ -221,26 +224,23 @@ class Session:
             self.after_close.append(event)
 
     def _do(self, planned: Planned, actions: Actions) -> None:
-        event = self.events[planned.number]
-        needed, capability = actions.needs(planned), p.needed_capability(planned.step)
         if not planned.applies or self.rank not in planned.ranks:
-            event.status = "skipped"
-        elif capability and capability not in self.capabilities:
-            event.status = "unsupported"
-        elif needed >= 0 and needed not in actions.objects:
-            event.status = "skipped"  # what it needs could not be made
+            event = Event(status="skipped")
+        elif planned.capability and planned.capability not in self.capabilities:
+            event = Event(status="unsupported")
+        elif planned.needs >= 0 and planned.needs not in actions.objects:
+            event = Event(status="skipped")  # what it needs could not be made
         else:
             owner = USER if isinstance(planned.step, _OF_USER) else COMMUNICATOR
-            action = actions.of(planned)
-            event = self._attempt(planned.number, planned.operation, owner, lambda: action(planned))
-            self.events[planned.number] = event
+            event = self._attempt(planned.number, planned.operation, owner, actions.of(planned), planned)
+        self.events[planned.number] = event
         if event.status != "stalled" and planned.ends_round is not None:
             self._round_ends(planned, planned.ends_round, actions)
 
     def _round_ends(self, planned: Planned, turn: int, actions: Actions) -> None:
         try:
             actions.meet(planned.number, "end of round")
-            used = self.site.usage(self.context.rank_count) if self.rank == 0 else None
+            used = self.site.usage() if self.rank == 0 else None
             if used is not None:
                 self.usage.append(Usage(planned.number, turn, *used))
             actions.meet(planned.number, "count")

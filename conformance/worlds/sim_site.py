@@ -114,14 +114,9 @@ class SimSite:
             self.driver.mem_release(handle)
         self.driver.mem_address_free(block.address, block.mapped_bytes)
 
-    def usage(self, rank_count: int) -> tuple[int, int, int]:
-        """Give what the ledger of the whole node says."""
-        devices = range(rank_count)  # rank r has device r
-        return (
-            sum(self.node.memory_used(device) for device in devices),
-            sum(self.node.multicast_used(device) for device in devices),
-            self.node.handles_alive,
-        )
+    def usage(self) -> tuple[int, int, int]:
+        """Give what the whole node has in use."""
+        return self.node.used()
 
     def calls(self) -> npt.NDArray[np.void]:
         """Give the call log of the process."""

@@ -93,7 +93,7 @@ class Site(Protocol):
     def resolve(self, address: int, size: int) -> list[Piece] | None:
         """Say which bytes of which allocations an address range reaches; None: this place cannot tell."""
 
-    def usage(self, rank_count: int) -> tuple[int, int, int] | None:
+    def usage(self) -> tuple[int, int, int] | None:
         """Give what all ranks use: memory bytes, multicast bytes, handles alive; None: this place cannot tell."""
 
     def calls(self) -> npt.NDArray[np.void] | None:

@@ -122,25 +122,30 @@ class ThreadsWorld:
                 f"ranks={program.rank_count}: machine {self.machine.name} has {self.machine.device_count} devices"
             )
         self.runs += 1
+        with _no_collection():
+            return self._run(program, options, plan if plan is not None else list(planned(program)))
+
+    def _run(self, program: Program, options: RunOptions, plan: list[Planned]) -> Trace:
         node = sim.Node(self.machine)
         for rank in range(program.rank_count):
             self.board[rank] = OPENING
-        sessions = self._sessions(program, plan if plan is not None else list(planned(program)), node, options)
+        meeting = TurnMeeting(program.rank_count)
+        sessions = self._sessions(program, plan, node, meeting)
         node.writes_record(options.record_writes)
         node.run_begin(program.rank_count, options.schedule or program.schedule)
         outside = ""
-        with _no_collection():
-            self._threads.start([_job(session) for session in sessions])
-            if not node.run_wait(self.quiet_timeout_s):
-                outside = self._where(sessions)
-                self._threads.abandon()
+        self._threads.start([_job(session) for session in sessions])
+        if not node.run_wait(self.quiet_timeout_s):
+            outside = self._where(sessions)
+            self._threads.abandon()
+        meeting.end()
         for session in sessions:
             if session.failure is not None:
                 raise session.failure
         trace = self._trace(program, node, sessions, options, outside)
         self.verdict_ns = node.verdict_ns
         if trace.stalled or trace.first_trouble() is not None or program.faults:
-            # What errors hold on to would be collected in the next run, and call that run's driver.
+            # What errors hold on to would be collected in a later run, and call that run's driver.
             for session in sessions:
                 session.actions = session.memory = None
             gc.collect(0)
@@ -165,9 +170,8 @@ class ThreadsWorld:
                 lines += [f"  {frame}" for frame in stack]
         return "\n".join(lines)
 
-    def _sessions(self, program: Program, plan: list[Planned], node: sim.Node, options: RunOptions) -> list[Session]:
+    def _sessions(self, program: Program, plan: list[Planned], node: sim.Node, meeting: TurnMeeting) -> list[Session]:
         ranges = footprints(program, plan)
-        meeting = TurnMeeting(program.rank_count)
         owners: dict[int, tuple[int, int, int]] = {}
         sessions = []
         for rank in range(program.rank_count):
@@ -243,13 +247,18 @@ class ThreadsWorld:
 
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
-    """Keep Python from collecting cycles by itself: when it would depends on everything that ran before."""
+    """Keep Python from collecting cycles by itself: when it would depends on everything that ran before.
+
+    What was made meanwhile counts as old afterwards: it is mostly the Trace, which there is no use in looking through.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if was_on:
+            gc.freeze()
+            gc.unfreeze()
             gc.enable()
 
 

@@ -9,6 +9,8 @@ from xml.etree import ElementTree
 import pytest
 
 from allranks import cli
+from allranks.conformance.casefile import load
+from allranks.conformance.program import AllReduce
 from allranks.conformance.running import EFFORT
 
 
@@ -58,6 +60,32 @@ def test_a_backend_that_ends_its_process_fails_whatever_was_asked_for(
     case = tmp_path / "allranks-cases" / "RDV-1-exits.json"
     assert cli.main(["replay", str(case), "--backend", "plain"]) == 0
     assert cli.main(["replay", str(case), "--backend", "tests.conformance.unruly:Exits"]) == 1
+
+
+def test_a_program_that_gives_another_trace_is_kept_and_replayed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    moody = ("--backend", "tests.conformance.unruly:Moody")
+    assert check("LIFE-7", "COLL-2", *moody, "--json", "report.json", "--junit", "junit.xml") == 1
+    out = capsys.readouterr().out
+    assert "DETERMINISM is broken in step" in out
+    assert "Uncontrolled nondeterminism" in out
+    case = Path("allranks-cases") / "DETERMINISM-moody.json"
+    assert f"Again: allranks replay {case}" in out
+    report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    assert report["nondeterministic"] >= 1
+    assert report["DETERMINISM"]["case"] == str(case)
+    told = report["DETERMINISM"]["evidence"]  # the moods come in either order
+    assert "in one run, " in told
+    assert {"ok", "error"} <= set(told.replace(",", " ").split())
+    failures = [test.get("name") for test in ElementTree.parse(tmp_path / "junit.xml").iter("testcase") if len(test)]
+    assert "DETERMINISM" in failures
+    kept = load(case)
+    assert kept.requirements == ("DETERMINISM",)
+    assert sum(isinstance(step, AllReduce) for step in kept.program.steps) == 1  # it was reduced
+    assert cli.main(["replay", str(case), *moody]) == 1
+    assert "DETERMINISM broken on moody" in capsys.readouterr().out
+    assert cli.main(["replay", str(case), "--backend", "plain"]) == 0
 
 
 def test_a_run_leaves_nothing_behind_when_all_is_well(tmp_path: Path) -> None:

@@ -11,13 +11,15 @@ from allranks import sim
 from allranks.conformance.backend import load_backend
 from allranks.conformance.casefile import Case
 from allranks.conformance.checks import judge
-from allranks.conformance.commands.bench import _drawn, _written
+from allranks.conformance.commands.bench.reduction import written
+from allranks.conformance.commands.bench.shown import drawn_in
 from allranks.conformance.corpus import MUTANTS
 from allranks.conformance.engine import Engine
 from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import (
     Allocate,
     Bind,
+    CloseGroup,
     Connect,
     Free,
     OpenGroup,
@@ -72,7 +74,7 @@ def test_ranks_that_matter_are_kept_and_renumbered() -> None:
     predicate, _ = _counted(alone)
     small = reduce_program(Program(rank_count=8, steps=steps), predicate)
     assert small.rank_count == 2
-    assert _written(small) == (0, 2)
+    assert written(small) == (0, 2)
     assert any(isinstance(step, Free) and step.ranks in ((0,), (1,)) for step in small.steps)
 
 
@@ -86,7 +88,7 @@ def test_what_is_said_twice_is_said_once() -> None:
     )
     predicate, _ = _counted(lambda plan: sum(isinstance(step.step, Bind) for step in plan) >= 2)
     small = reduce_program(Program(rank_count=2, steps=steps), predicate)
-    assert _written(small) == (2, 1)
+    assert written(small) == (2, 1)
     assert sum(isinstance(step.step, Bind) for step in planned(small)) == 2
 
 
@@ -97,7 +99,7 @@ def test_a_loop_keeps_the_rounds_that_it_needs(rounds: int) -> None:
     small = reduce_program(Program(rank_count=2, steps=(loop,)), predicate)
     assert [type(step) for step in small.steps] == [Repeat]
     assert sum(isinstance(step.step, Allocate) for step in planned(small)) == rounds
-    assert _written(small) == (0, 1)
+    assert written(small) == (0, 1)
 
 
 def test_the_schedule_that_is_needed_is_left_the_rest_goes() -> None:
@@ -116,6 +118,19 @@ def test_it_stops_when_the_runs_are_used_up() -> None:
     assert predicate(small)
 
 
+def test_steps_that_only_make_up_for_each_other_go_together() -> None:
+    opened, closed, bound = OpenGroup(capacity_bytes=2 << 20), CloseGroup(), Bind(buffer=Operand(0))
+    program = Program(rank_count=2, steps=(Allocate(size_bytes=4096), opened, closed, opened, bound))
+
+    def predicate(candidate: Program) -> bool:
+        """Whether the binding is the first thing in the only group that is alive."""
+        kinds = [type(step) for step in candidate.steps]
+        return kinds.count(OpenGroup) - kinds.count(CloseGroup) == 1 and Bind in kinds and Allocate in kinds
+
+    small = reduce_program(program, predicate)
+    assert [type(step) for step in small.steps] == [Allocate, OpenGroup, Bind]
+
+
 def test_nothing_smaller_is_left_as_it_is() -> None:
     program = Program(rank_count=2, steps=(Allocate(size_bytes=4096),))
     assert reduce_program(program, lambda candidate: candidate == program) == program
@@ -127,7 +142,7 @@ def test_findings_end_in_the_story(name: str, seed: int, world_of: WorldOf) -> N
     requirement = MUTANTS[name].requirement
     engine = Engine(load_backend(name), sim.machine("h100"), (requirement,), seed=seed, max_ranks=4)
     drawn: list[Program] = []
-    _drawn(programs(REQUIREMENTS[requirement].family, max_ranks=4), 40, drawn.append, seed)
+    drawn_in(programs(REQUIREMENTS[requirement].family, max_ranks=4), 40, drawn.append, seed)
     for program in drawn[1:]:  # the first is the simplest one, whatever the seed
         engine.run_case("drawn", Case(program=program))
         if engine.result.findings:
@@ -135,7 +150,7 @@ def test_findings_end_in_the_story(name: str, seed: int, world_of: WorldOf) -> N
     found = engine.result.findings[requirement]
     small = engine.reduce(found).program
     engine.close()
-    collective, local = _written(small)
+    collective, local = written(small)
     assert small.rank_count == 2
     assert collective <= 2
     assert local <= 4

@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from allranks.conformance import program as p
+from allranks.conformance.drawing import MIB
+from allranks.conformance.engine import draw_values
 from allranks.conformance.plan import Part, Planned, planned
 from allranks.conformance.program import Allocate, Bind, CloseGroup, Drop, OpenGroup, Operand, Program, Region
-from allranks.conformance.strategies import MIB, TABLES, programs
+from allranks.conformance.strategies import TABLES, programs
 
 RANKS = 4
 
@@ -26,14 +27,7 @@ RANKS = 4
 @functools.cache
 def drawn(family: str, count: int = 100, number: int = 5) -> tuple[Program, ...]:
     found: list[Program] = []
-
-    @seed(number)
-    @settings(max_examples=count, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
-    @given(programs(family, max_ranks=RANKS, min_ranks=RANKS))
-    def draw(program: Program) -> None:
-        found.append(program)
-
-    draw()
+    draw_values(programs(family, max_ranks=RANKS, min_ranks=RANKS), count, found.append, seed=number)
     return tuple(found)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from allranks import sim
@@ -168,3 +170,13 @@ def test_a_dump_of_the_interpreter_is_told_without_those_that_wait_for_their_tur
         '  File "/x/other.py", line 5 in call\n'
     )
     assert from_dump(dump) == ["Fatal Python error: Bus error", "backend.py:9 in outer", "backend.py:3 in inner"]
+
+
+def test_a_finaliser_that_comes_after_the_run_waits_for_nobody() -> None:
+    """It would wait in real time for ranks that are gone."""
+    backend = unruly.MeetsAtTheEnd()
+    with ThreadsWorld(backend, sim.machine("tiny", devices=4)) as world:
+        world.run(summing(4))
+        gc.collect()
+    over = "finaliser: the run is over, and nobody comes any more"
+    assert sorted(backend.communicator.said) == [f"rank {rank}: {over}" for rank in range(2)]

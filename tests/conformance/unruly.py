@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import re
 import sys
 import threading
-from typing import Any
+from typing import Any, ClassVar
 
 from allranks.conformance.backend import RankContext
 from allranks.conformance.backends.plain import PlainBackend, PlainCommunicator
+from allranks.errors import PeerLost, UsageError
 
 
 class _Unruly(PlainCommunicator):
@@ -131,6 +133,48 @@ class RefusesToOpen(PlainBackend):
         if context.rank == 1:
             raise LookupError("no such device")
         return super().open(context)
+
+
+class _Moody(PlainCommunicator):
+    opened = itertools.count()
+
+    def __init__(self, context: RankContext) -> None:
+        super().__init__(context)
+        self.refuses = context.rank == 1 and next(self.opened) % 2 == 1
+
+    def all_reduce(self, send: int, receive: int, count: int, dtype: str, operation: str) -> None:
+        self.check_open()
+        if self.refuses:
+            raise UsageError("not today")
+        super().all_reduce(send, receive, count, dtype, operation)
+
+
+class Moody(PlainBackend):
+    """Refuses sums in every other run, on rank 1."""
+
+    name = "moody"
+    communicator = _Moody
+
+
+class _MeetsAtTheEnd(PlainCommunicator):
+    said: ClassVar[list[str]] = []
+
+    def __init__(self, context: RankContext) -> None:
+        super().__init__(context)
+        self.cycle = self  # which nothing collects before the run is over
+
+    def __del__(self) -> None:
+        try:
+            self.context.barrier("finaliser")
+        except PeerLost as error:
+            self.said.append(str(error))
+
+
+class MeetsAtTheEnd(PlainBackend):
+    """Meets the other ranks when a communicator is collected."""
+
+    name = "meets-at-the-end"
+    communicator = _MeetsAtTheEnd
 
 
 class WithoutOpen:

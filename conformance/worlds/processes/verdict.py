@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from allranks.conformance.trace import CLOSING, OPENING, PROBING, Event, RankNote
+from allranks.conformance.worlds.processes.native_stacks import native_stacks
 from allranks.conformance.worlds.processes.run import Rank, Run
 from allranks.conformance.worlds.processes.watch import ThreadState
 from allranks.conformance.worlds.processes.workers import Worker
@@ -19,7 +18,6 @@ from allranks.conformance.worlds.told import Told
 Verdict = Literal["blocked", "waiting"]
 
 _STACKS_S: Final = 0.5
-_NATIVE_S: Final = 20.0
 _MOST_LINES: Final = 10
 _SPECIAL: Final = {OPENING: "open", CLOSING: "close", PROBING: "probe"}
 
@@ -90,10 +88,8 @@ def _thread(thread: ThreadState) -> str:
     }[thread.state]
 
 
-def moment(
-    run: Run, verdict: Verdict | None, places: list[Place], threads: list[list[ThreadState]]
-) -> dict[str, Any] | None:
-    """Give who waits for whom, and what the others are at; None: all ended well."""
+def moment(run: Run, verdict: Verdict | None, places: list[Place], threads: list[list[ThreadState]]) -> dict[str, Any]:
+    """Give who waits for whom, and what the others are at."""
     waits, others = [], []
     for number, (rank, place) in enumerate(zip(run.ranks, places, strict=True)):
         at = {"rank": number, "step": place.step, "operation": place.operation}
@@ -106,8 +102,6 @@ def moment(
             waits.append({**at, "call": main.call + limited, "object": thing, "waits_for": []})
         else:
             others.append({**at, "state": _state(rank, main)})
-    if verdict is None and all(rank.state == "done" for rank in run.ranks):
-        return None
     return {"kind": "stall" if verdict else "end", "verdict": verdict or "died", "waits": waits, "others": others}
 
 
@@ -134,43 +128,22 @@ def notes(run: Run, threads: list[list[ThreadState]], *, native: bool) -> tuple[
         for worker in left:
             worker.listen()  # it may be stuck in printing
         time.sleep(0.001)
-    found = []
+    below = native_stacks([worker.pid for worker in left]) if native else {}
     for rank in run.ranks:
-        worker = rank.worker
-        worker.listen()
-        found.append(
-            RankNote(
-                output=tuple(worker.said.decode(errors="replace").splitlines()[-_MOST_LINES:]),
-                stack=tuple(line for line in from_dump(worker.written_stacks()) if not line.startswith("<string>")),
-                native=_native(worker.pid) if native and worker in left else (),
-            )
+        rank.worker.listen()
+    return tuple(
+        RankNote(
+            output=tuple(rank.worker.said.decode(errors="replace").splitlines()[-_MOST_LINES:]),
+            stack=tuple(line for line in from_dump(rank.worker.written_stacks()) if not line.startswith("<string>")),
+            native=below.get(rank.worker.pid, ()),
         )
-    return tuple(found)
+        for rank in run.ranks
+    )
 
 
 def _can_tell(rank: Rank, threads: list[ThreadState]) -> bool:
-    return rank.state in ("at work", "meets") and all(thread.state != "stopped" for thread in threads)
+    return rank.left and all(thread.state != "stopped" for thread in threads)
 
 
 def _complete(worker: Worker, before: int) -> bool:
     return "most recent call first" in (text := worker.written_stacks()[before:]) and text.endswith("\n")
-
-
-_TOOLS: Final = (
-    ("eu-stack", ("eu-stack", "-p")),
-    ("gdb", ("gdb", "-batch", "-nx", "-ex", "thread apply all backtrace 12", "-p")),
-)
-
-
-def _native(pid: int) -> tuple[str, ...]:
-    """Give the native stacks of a process by the first tool that is installed; empty: none is, or it cannot."""
-    for name, command in _TOOLS:
-        if shutil.which(name) is None:
-            continue
-        try:
-            done = subprocess.run([*command, str(pid)], capture_output=True, text=True, timeout=_NATIVE_S, check=False)
-        except subprocess.TimeoutExpired:
-            return ()
-        frames = [line.strip() for line in done.stdout.splitlines() if line.startswith(("#", "Thread", "TID"))]
-        return tuple(frames[: 2 * _MOST_LINES])
-    return ()

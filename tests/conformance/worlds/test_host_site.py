@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -133,7 +134,7 @@ def test_what_the_world_does_not_record_is_inconclusive_and_never_passed() -> No
         rank_count=1,
         steps=(p.Allocate(size_bytes=SIZE), p.OpenGroup(capacity_bytes=SIZE), p.Bind(buffer=Operand(0))),
     )
-    seen = {"capacity_bytes": SIZE, "offset_bytes": 0, "reached": None, "shares_addresses_with": []}
+    seen: dict[str, Any] = {"capacity_bytes": SIZE, "offset_bytes": 0, "reached": None, "shares_addresses_with": []}
     blind = Trace(
         backend="b",
         machine="host",

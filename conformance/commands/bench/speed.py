@@ -1,0 +1,192 @@
+"""``allranks bench stall``, ``engine`` and ``cases``: how fast the suite itself is."""
+
+from __future__ import annotations
+
+import array
+import os
+import statistics
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from hypothesis import strategies as st
+
+from allranks import sim
+from allranks.conformance.backend import load_backend
+from allranks.conformance.cases import shipped
+from allranks.conformance.checks import CHECKS, judge
+from allranks.conformance.commands.bench import processes as world_processes
+from allranks.conformance.commands.bench.shown import drawn_in, emit
+from allranks.conformance.commands.options import Parser, add_world, machine_for, positive
+from allranks.conformance.plan import planned
+from allranks.conformance.program import Program, unrolled
+from allranks.conformance.requirements import FAMILIES
+from allranks.conformance.strategies import programs
+from allranks.conformance.worlds.processes.world import check_backend
+from allranks.conformance.worlds.ranks import RankThreads
+from allranks.conformance.worlds.threads import ThreadsWorld
+
+_WORLDS: Final = ("threads", "processes")
+
+
+def _percentile(values: Sequence[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def _stall_once(threads: RankThreads, ranks: int) -> int:
+    """Let every rank wait for something that never comes; gives the nanoseconds to the verdict."""
+    node = sim.Node(sim.machine("tiny", devices=ranks))
+    processes = [node.create_process(rank) for rank in range(ranks)]
+
+    def job(process: sim.Process) -> Callable[[], None]:
+        def wait_for_ever() -> None:
+            process.enter(process.rank)
+            sim.wait(lambda: False, call="bench", object="nothing", key=1)
+            sim.leave()
+
+        return wait_for_ever
+
+    node.run_begin(ranks)
+    threads.start([job(process) for process in processes])
+    node.run_wait(60.0)
+    verdict = node.verdict_ns
+    node.close()
+    return verdict
+
+
+def _resident_kib() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE") // 1024
+
+
+def stall(argv: list[str]) -> int:
+    """Measure how long it takes from the last task that could run to the stall verdict."""
+    parser = Parser(prog="allranks bench stall", description="From the last task that could run to the stall verdict.")
+    parser.add_argument("--ranks", type=positive, default=8)
+    parser.add_argument("--stalls", type=positive, default=1000)
+    parser.add_argument("--world", choices=_WORLDS, default="threads", help="processes: so many stalls, and kills")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args(argv)
+    if arguments.world == "processes":
+        emit(world_processes.stalls(arguments.stalls), arguments.json)
+        return 0
+    threads = RankThreads()
+    verdicts = array.array("d", [1.0]) * arguments.stalls  # there before memory is looked at
+    for _ in range(1000):
+        _stall_once(threads, arguments.ranks)
+    before = (threading.active_count(), len(os.listdir("/proc/self/fd")), _resident_kib())
+    for index in range(arguments.stalls):
+        verdicts[index] = _stall_once(threads, arguments.ranks) / 1e6
+    after = (threading.active_count(), len(os.listdir("/proc/self/fd")), _resident_kib())
+    threads.close()
+    emit(
+        {
+            "benchmark": "stall",
+            "ranks": arguments.ranks,
+            "stalls": arguments.stalls,
+            "p50_ms": round(statistics.median(verdicts), 4),
+            "p99_ms": round(_percentile(verdicts, 0.99), 4),
+            "worst_ms": round(max(verdicts), 4),
+            "threads_left": after[0] - before[0],
+            "descriptors_left": after[1] - before[1],
+            "resident_growth_kib": after[2] - before[2],
+        },
+        arguments.json,
+    )
+    return 0
+
+
+def engine(argv: list[str]) -> int:
+    """Measure how fast Programs are drawn, run and judged."""
+    parser = Parser(prog="allranks bench engine", description="Programs drawn, run and judged, against drawing a list.")
+    add_world(parser)
+    parser.add_argument("--programs", type=positive, default=200, help="a family")
+    parser.add_argument("--world", choices=_WORLDS, default="threads", help="where ranks run (default threads)")
+    parser.add_argument("--ranks", type=positive, default=2, help="world processes: how many (default 2)")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args(argv)
+    if arguments.world == "processes":
+        check_backend(arguments.backend)
+        row = world_processes.engine_row(arguments.backend, *_programs_of(arguments.ranks, arguments.programs))
+        emit({"benchmark": "engine", "backend": arguments.backend, "world": "processes", "rows": [row]}, arguments.json)
+        return 0
+    rows = [_engine_row(arguments, ranks) for ranks in (2, 4, 8, 16, 72)]
+    emit({"benchmark": "engine", "backend": arguments.backend, "rows": rows}, arguments.json)
+    return 0
+
+
+def _programs_of(ranks: int, count: int) -> tuple[list[Program], float]:
+    """Give `count` Programs of each family, and the seconds for drawing them."""
+    drawn: list[Program] = []
+    draw = sum(drawn_in(programs(family, max_ranks=ranks, min_ranks=ranks), count, drawn.append) for family in FAMILIES)
+    return drawn, draw
+
+
+def _lists(count: int) -> float:
+    """Give the seconds for drawing one list: what the rates are divided by."""
+    return drawn_in(st.lists(st.integers(0, 100), min_size=48, max_size=48), count, lambda value: None) / count
+
+
+def _engine_row(arguments: Any, ranks: int) -> dict[str, Any]:
+    """Draw, run and judge as the engine does; the yardstick is taken before and after, for machines are not steady.
+
+    Rates are per second of processor time: one task runs at a time, and what else the machine does is not looked for.
+    """
+    count = max(5, arguments.programs * 2 // ranks)
+    before = _lists(len(FAMILIES) * count)
+    drawn, draw = _programs_of(ranks, count)
+    run = checks = 0.0
+    lengths, collective = [], []
+    with ThreadsWorld(load_backend(arguments.backend), machine_for(arguments.machine, ranks)) as world:
+        world.run(drawn[0])
+        for program in drawn:
+            started = time.process_time()
+            plan = list(planned(program))
+            trace = world.run(program, plan=plan)
+            ran = time.process_time()
+            judge(program, trace, tuple(CHECKS), plan=plan)
+            checks += time.process_time() - ran
+            run += ran - started
+            lengths.append(len(plan))
+            collective.append(sum(step.collective and step.applies for step in plan))
+    unit = (before + _lists(len(FAMILIES) * count)) / 2 * len(drawn)
+    every = draw + run + checks
+    return {
+        "ranks": ranks,
+        "programs": len(drawn),
+        "median_steps": statistics.median(lengths),
+        "median_collective_steps": statistics.median(collective),
+        "draw": round(unit / draw, 3),
+        "run": round(unit / run, 3),
+        "checks": round(unit / checks, 3),
+        "all": round(unit / every, 3),
+        "list_us": round(unit / len(drawn) * 1e6, 1),
+        "programs_per_second": round(len(drawn) / every, 1),
+    }
+
+
+def cases(argv: list[str]) -> int:
+    """Measure each shipped case file."""
+    parser = Parser(prog="allranks bench cases", description="Each shipped case file: seconds, and what it leaves.")
+    add_world(parser)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args(argv)
+    rows = []
+    for name, case in shipped().items():
+        with ThreadsWorld(load_backend(arguments.backend), machine_for(arguments.machine, 8)) as world:
+            started = time.perf_counter()
+            trace = world.run(case.program)
+            seconds = time.perf_counter() - started
+        rows.append(
+            {
+                "case": name,
+                "ranks": case.program.rank_count,
+                "steps": sum(1 for _ in unrolled(case.program)),
+                "seconds": round(seconds, 3),
+                "left_in_ledger": len(trace.ledger or ()),
+            }
+        )
+    emit({"benchmark": "cases", "backend": arguments.backend, "rows": rows}, arguments.json)
+    return 0
