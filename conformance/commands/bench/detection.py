@@ -63,10 +63,10 @@ def _family(family: str, count: int, seed: int, max_ranks: int) -> tuple[Program
     return tuple(found[1:])
 
 
-def search(engine: Engine, requirement: str, found_in: Iterable[Program], seed: int) -> Search:
+def search(engine: Engine, requirement: str, programs: Iterable[Program], seed: int) -> Search:
     """Run Programs until one breaks the requirement."""
     searched = Search(seed=seed)
-    for program in found_in:
+    for program in programs:
         started = time.perf_counter()
         plan = list(planned(program))
         outcomes = judge(program, engine.world.run(program, plan=plan), plan=plan)
