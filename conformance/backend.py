@@ -2,7 +2,8 @@
 
 A backend is a small class. It says what it can (`capabilities`), and opens a communicator for one rank. Of the
 communicator's operations it needs only those that its capabilities name; what is missing is reported as *not
-supported*, never as passed. Addresses are device addresses, sizes and offsets are in bytes.
+supported*, never as passed. Addresses are integers, sizes and offsets are in bytes. Memory is the device's by default;
+a backend that works on host memory says so by an attribute: ``memory_spaces = ("host",)``.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Hashable
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 from allranks.driver import Driver
 from allranks.errors import UsageError
 
 T = TypeVar("T")
+
+MemorySpace = Literal["device", "host"]
 
 CAPABILITIES: Final = {
     "channels": "connect, and channels that are written through",
@@ -119,11 +122,15 @@ class RankContext(Protocol):
 
     @property
     def device(self) -> int:
-        """Index of the rank's device; it is current in the calling thread."""
+        """Index of the rank's device; it is current in the calling thread. -1: the world has no devices."""
 
     @property
     def driver(self) -> Driver:
-        """The CUDA driver that the world runs on."""
+        """The CUDA driver that the world runs on; where there is none, whatever is asked of it raises `UsageError`."""
+
+    @property
+    def memory_space(self) -> MemorySpace:
+        """Which memory the user's buffers are in, and so what an address is one of."""
 
     @property
     def timeout_s(self) -> float:
@@ -149,6 +156,12 @@ class Backend(Protocol):
 
     def open(self, context: RankContext) -> Communicator:
         """Make the communicator of one rank; every rank does."""
+
+
+def spaces_of(backend: Backend) -> tuple[MemorySpace, ...]:
+    """Give the memory spaces that a backend works on, those that it prefers first."""
+    found: tuple[MemorySpace, ...] = getattr(backend, "memory_spaces", ("device",))
+    return found
 
 
 _SHIPPED: Final = {

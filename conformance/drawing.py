@@ -52,9 +52,15 @@ REGIONS: Final = tuple(
     for buffer in (0, 1, 2, 3)
 )
 TYPES: Final = tuple((dtype, operation) for operation in p.OPERATIONS for dtype in p.DTYPES)
+# How many ranks are few: more of them do not all write to each other as a rule, and go fewer rounds.
+FEW: Final = 4
+REACHES: Final = (2, 1, 3, 0)
 DROPPED: Final[tuple[p.Dropped, ...]] = ("channels", "binding", "group")
 KINDS: Final[tuple[p.MemoryKind, ...]] = ("plain", "vmm")
 REDUCIBLE: Final = (("float32", "sum"), ("int32", "sum"), ("bfloat16", "sum"), ("int32", "max"), ("uint64", "sum"))
+
+
+_BELOW: Final = [st.integers(0, max(0, below - 1)) for below in range(LONGEST + 1)]
 
 
 @dataclass(slots=True)
@@ -72,7 +78,7 @@ class Drawer:
 
     def index(self, below: int, label: str) -> int:
         """Draw a number below another one."""
-        return self.draw(st.integers(0, below - 1), label=label) if below > 1 else 0
+        return self.draw(_BELOW[below], label=label) if below > 1 else 0
 
     def pick(self, table: Sequence[Any], label: str) -> Any:
         """Draw an entry of a table."""
@@ -171,8 +177,18 @@ class Drawer:
         """Through the newest channels as often as through older ones."""
         newest = self.newest_channels()
         return p.Put(
-            channels=self.pick((newest, 0, newest, 1), "channels"), piece_bytes=self.pick((64, 1, 13, 256), "piece")
+            channels=self.pick((newest, 0, newest, 1), "channels"),
+            piece_bytes=self.pick((64, 1, 13, 256), "piece"),
+            reach=self.reach(),
         )
+
+    def reach(self) -> int:
+        """Of many ranks mostly near ones write to each other."""
+        return int(self.pick(REACHES, "reach")) if self.rank_count > FEW else 0
+
+    def rounds(self) -> int:
+        """As many rounds as show that something grows, and more where they cost little."""
+        return 5 if self.rank_count <= FEW else 3
 
     def count(self, table: Sequence[int]) -> tuple[int, tuple[int, ...]]:
         """How many elements, and the ranks that bring none at all, of which there is one in one of twelve cases."""

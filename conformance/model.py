@@ -120,13 +120,12 @@ def meaning_of(program: Program, step: Planned) -> Meaning:
     ranks = range(program.rank_count)
     match step.step:
         case p.Put():
-            size = step.count
+            size, count = step.count, program.rank_count
             return Meaning(
                 written=tuple(
                     _into(part, peer, rank * size, piece_of(program, step.number, rank, peer, size))
                     for peer, part in enumerate(step.receive)
-                    for rank in ranks
-                    if rank != peer
+                    for rank in sorted((peer - distance) % count for distance in step.step.distances(count))
                 )
             )
         case p.SubsetPut():

@@ -55,6 +55,12 @@ class Planned:
         Elements, or bytes of a piece.
     unequal : bool
         Whether some ranks bring no elements where others do, which is an error on every rank.
+    operation, capability : str
+        The step's name, for labels and stories; what a backend has to be able to do for it.
+    needs : int
+        Ordinal of the object that has to be there; -1: none.
+    collective : bool
+        Whether every rank takes part.
     """
 
     number: int
@@ -68,16 +74,10 @@ class Planned:
     group: int = -1
     count: int = 0
     unequal: bool = False
-
-    @property
-    def collective(self) -> bool:
-        """Whether every rank takes part."""
-        return p.is_collective(self.step)
-
-    @property
-    def operation(self) -> str:
-        """The step's name, for labels and stories."""
-        return _NAMES[type(self.step)]
+    operation: str = ""
+    capability: str = ""
+    needs: int = -1
+    collective: bool = False
 
 
 _NAMES: dict[type, str] = {
@@ -96,6 +96,9 @@ _NAMES: dict[type, str] = {
     p.AllReduce: "all_reduce",
     p.AllGather: "all_gather",
 }
+
+
+_MAKES = (p.Connect, p.OpenGroup, p.Bind)  # their target is not there before them
 
 
 @dataclass(slots=True)
@@ -354,10 +357,19 @@ def planned(program: Program) -> Iterator[Planned]:
     everyone = tuple(range(program.rank_count))
     numbered: Numbered
     for numbered in unrolled(program):
-        fields = resolver.resolve(numbered.step)
-        common: dict[str, Any] = {"number": numbered.number, "step": numbered.step, "ends_round": numbered.ends_round}
+        step = numbered.step
+        fields = resolver.resolve(step)
+        common: dict[str, Any] = {
+            "number": numbered.number,
+            "step": step,
+            "ends_round": numbered.ends_round,
+            "operation": _NAMES[type(step)],
+            "capability": p.needed_capability(step),
+            "collective": p.is_collective(step),
+        }
         if fields is None:
             yield Planned(**common, applies=False)
         else:
             fields.setdefault("ranks", everyone)
-            yield Planned(**common, **fields)
+            needs = fields.get("group" if isinstance(step, _MAKES) else "target", -1)
+            yield Planned(**common, needs=needs, **fields)

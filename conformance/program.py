@@ -127,10 +127,18 @@ class Connect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Put:
-    """Every rank writes a piece of its own into each peer's region of the channels, at its own place, and signals."""
+    """Every rank writes a piece of its own into peers' regions of the channels, at its own place, and signals.
+
+    With a `reach` it does so to that many ranks after it, in cyclic order; 0: to all.
+    """
 
     channels: int = 0
     piece_bytes: int = 64
+    reach: int = 0
+
+    def distances(self, rank_count: int) -> range:
+        """Give how far after a rank the ranks are that it writes to; those that write to it are as far before it."""
+        return range(1, min(rank_count, self.reach + 1) if self.reach else rank_count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

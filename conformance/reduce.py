@@ -10,11 +10,13 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from allranks.conformance import program as p
 from allranks.conformance.plan import planned
 from allranks.conformance.program import Operand, Program, Region, Step
+
+_FEW_STEPS: Final = 12  # of so many steps all pairs are tried
 
 StillFails = Callable[[Program], bool]
 Candidates = Callable[[Program], Iterator[Program]]
@@ -128,6 +130,14 @@ def _fewer_steps(program: Program) -> Iterator[Program]:
         count //= 2
 
 
+def _without_pairs(program: Program) -> Iterator[Program]:
+    """Without what only makes up for something else: a group that is opened and closed again, and shifts the others."""
+    size = len(program.steps)
+    if size <= _FEW_STEPS:
+        for second, first in itertools.combinations(range(size - 1, -1, -1), 2):
+            yield dataclasses.replace(program, steps=_without(_without(program.steps, second, 1), first, 1))
+
+
 def _flatter(program: Program) -> Iterator[Program]:
     """Loops with fewer rounds and fewer steps, or written out once."""
     for index, step in enumerate(program.steps):
@@ -191,6 +201,7 @@ _SIMPLEST: dict[str, tuple[Any, ...]] = {
     "dtype": ("int32", "float32"),
     "operation": ("sum",),
     "piece_bytes": (64,),
+    "reach": (0,),
     "buffer": (0, 1),
     "binding": (0, 1),
     "group": (0,),
@@ -343,6 +354,8 @@ def reduce_program(program: Program, still_fails: StillFails, *, max_runs: int =
                 *(_simplest, _simpler, _fewer_deviations),
             ):
                 changed |= search.sweep(candidates)
+            if not changed:
+                changed = search.sweep(_without_pairs)
     except _OutOfRuns:
         pass
     return search.program

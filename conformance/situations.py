@@ -108,7 +108,7 @@ class Situations(Drawer):
 
     def put_newest(self, before: int = 0) -> p.Put:
         """Through the channels that were made last, or through some before."""
-        return p.Put(channels=self.newest_channels(before))
+        return p.Put(channels=self.newest_channels(before), reach=self.reach())
 
     def reconnect(self) -> Steps:
         """The same region, before and after something that changed for one rank or for all."""
@@ -262,15 +262,15 @@ class Situations(Drawer):
             p.Bind(buffer=Operand(0)),
             *self.pick(orders, "order"),
         )
-        yield p.Repeat(times=5, steps=body)
+        yield p.Repeat(times=self.rounds(), steps=body)
 
     def connect_loop(self) -> Steps:
         """A buffer that comes and goes, connected each time, at the same place or not."""
         body = (
             p.Allocate(**self.pick(BLOCKS, "block")),
             p.Connect(region=Operand(Region(buffer=0))),
-            p.Put(),
+            p.Put(reach=self.reach()),
             p.Drop(what="channels"),
             p.Free(),
         )
-        yield p.Repeat(times=5, steps=body)
+        yield p.Repeat(times=self.rounds(), steps=body)

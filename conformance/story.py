@@ -116,8 +116,8 @@ def _cell(step: Planned, rank: int) -> str:
         case p.AllReduce() | p.AllGather():
             assert part is not None
             return f"{step.count} of {_part(part)} to {_part(step.receive[rank])}"
-        case p.Put():
-            return f"{step.count} B to each"
+        case p.Put(reach=reach):
+            return f"{step.count} B to " + (f"the next {reach}" if reach else "each")
         case p.MulticastStore(source=source):
             return f"stores to {step.target}" if source % len(step.ranks) == rank else "takes part"
         case p.MulticastReduce():

@@ -39,6 +39,8 @@ TABLES: Final[dict[str, tuple[str, ...]]] = {
 }
 # How many of them a Program has, at least and at most.
 _LENGTHS: Final = {"RDV": (3, 9), "CACHE": (2, 7), "NVLS": (3, 9), "LIFE": (3, 11), "COLL": (3, 11)}
+# So many of them, times ranks, a Program has at most: what many ranks do takes its time.
+ROOM: Final = 64
 # Of so many Programs one has one rank, where nothing divides.
 _ONE_RANK_IN: Final = 12
 
@@ -68,7 +70,8 @@ def programs(
     max_ranks, min_ranks : int
         Ranks at most, and at least. A Program shrinks towards two.
     min_steps, max_steps : int, optional
-        Steps and situations beside what the family starts with; as many as are usual in the family by default.
+        Steps and situations beside what the family starts with; as many as are usual in the family by default. Of
+        many ranks there are fewer, see `ROOM`.
     """
     shortest, longest = _LENGTHS[family]
     shortest, longest = (shortest if min_steps is None else min_steps), (longest if max_steps is None else max_steps)
@@ -77,7 +80,8 @@ def programs(
     @st.composite
     def drawn(draw: DrawFn) -> p.Program:
         drawer = Situations(draw, draw(st.sampled_from(counts), label="ranks"), list(_STARTS[family]))
-        length = draw(st.integers(shortest, longest), label="length")
+        most = min(longest, max(shortest, ROOM // drawer.rank_count))
+        length = draw(st.integers(shortest, most), label="length")
         for _ in range(length):
             drawer.draw_kind(drawer.pick(TABLES[family], "kind"))
         shift = drawer.diverging(0, lambda: drawer.pick(SHIFTS, "shift"))

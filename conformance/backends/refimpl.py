@@ -10,7 +10,7 @@ from allranks.errors import UsageError
 
 
 class ReferenceChannels:
-    """Channels of the reference, whose work is done on return."""
+    """Channels of the reference: what was put is done when the peer's wait for the signal after it returns."""
 
     def __init__(self, channels: refimpl.Channels) -> None:
         self.channels = channels
@@ -18,7 +18,6 @@ class ReferenceChannels:
     def put(self, peer: int, destination_offset_bytes: int, source_address: int, size_bytes: int) -> None:
         """Write memory of this rank into the peer's region."""
         self.channels.put(peer, destination_offset_bytes, source_address, size_bytes)
-        self.channels.flush()
 
     def signal(self, peer: int) -> None:
         """Tell the peer that all earlier puts to it are there."""

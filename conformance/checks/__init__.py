@@ -63,6 +63,16 @@ CHECKS: Final[dict[str, Check]] = {
 # What speaks in a run with an injected failure, and what speaks even when the user's own calls have failed.
 FAULTED: Final = frozenset({"LIFE-4", "RDV-3", "NVLS-7"})
 UNDETERRED: Final = frozenset({"LIFE-2", "LIFE-5", "CACHE-6"})
+# What looks at driver calls, and what looks at where multicast addresses lead: not every world can tell.
+OF_CALLS: Final = frozenset({"LIFE-4", "LIFE-5", "RDV-3", "CACHE-7", "NVLS-7"})
+OF_PLACES: Final = frozenset({"NVLS-1", "NVLS-4", "NVLS-8"})
+
+
+def _untold(trace: Trace) -> frozenset[str]:
+    """Give the requirements that nothing is known about, because the world does not record what they look at."""
+    calls = frozenset() if trace.calls else OF_CALLS
+    blind = any(event.observed.get("reached", ()) is None for events in trace.events for event in events)
+    return calls | OF_PLACES if blind else calls
 
 
 def supported(trace: Trace, plan: list[Planned]) -> list[Planned]:
@@ -94,8 +104,15 @@ def judge(
         What `allranks.conformance.plan.planned` gives, for a caller that has it already.
     """
     view = View(program, trace, supported(trace, plan if plan is not None else list(planned(program))))
-    chosen = tuple(name for name in requirements or CHECKS if name in CHECKS)
-    if program.faults:
+    asked = tuple(name for name in requirements or CHECKS if name in CHECKS)
+    untold = _untold(trace)
+    found = {name: Outcome(inconclusive=1) for name in asked if name in untold}
+    chosen = tuple(name for name in asked if name not in untold)
+    return found | _judged(view, chosen)
+
+
+def _judged(view: View, chosen: tuple[str, ...]) -> dict[str, Outcome]:
+    if view.program.faults:
         return {name: CHECKS[name](view) if name in FAULTED else Outcome() for name in chosen}
     if view.user_failed:
         # Without the user's buffers nothing means anything, but for a fault that used the memory up or gave it back.

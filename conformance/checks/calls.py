@@ -6,12 +6,14 @@ from collections import Counter
 from typing import Final
 
 from allranks.conformance import program as p
-from allranks.conformance.checks.outcome import ABSENCE, Call, Outcome, View, Violation
+from allranks.conformance.checks.call_log import Call
+from allranks.conformance.checks.outcome import ABSENCE, Outcome, View, Violation
 from allranks.conformance.program import Fault
 from allranks.conformance.trace import CLOSING, OPENING, Event
 
 # Answers that no caller can foresee: no memory, unwound by a stall, not ready yet, not permitted, not supported.
-_FORESEEN_BY_NOBODY: Final = (2, 702, 600, 800, 801)
+_UNWOUND: Final = 702
+_FORESEEN_BY_NOBODY: Final = (2, _UNWOUND, 600, 800, 801)
 # Asking what there is at an address is answered by failing.
 _QUERIES: Final = (
     "cuMemRetainAllocationHandle",
@@ -48,16 +50,13 @@ def life_5(view: View) -> Outcome:
     if view.trace.stalled or view.lost:
         outcome.inconclusive += 1
         return outcome
-    for rank in view.ranks:
-        for call in view.calls[rank]:
-            if not call.by_communicator:
-                continue
-            outcome.evaluated += 1
-            if call.result in (0, *_FORESEEN_BY_NOBODY) or call.name in _QUERIES:
-                continue
-            evidence = f"{call.name} on rank {rank} returned {call.result}"
-            outcome.violations.append(_violation("LIFE-5", rank, call.step, call.name, evidence))
-            return outcome
+    outcome.evaluated += view.calls.total()
+    for call in view.calls.failed(by_communicator=True):
+        if call.result in _FORESEEN_BY_NOBODY or call.name in _QUERIES:
+            continue
+        evidence = f"{call.name} on rank {call.rank} returned {call.result}"
+        outcome.violations.append(_violation("LIFE-5", call.rank, call.step, call.name, evidence))
+        return outcome
     for incident in view.trace.incidents:
         if incident["owner"] == 1 and incident["assumption"] is None and incident["kind"] != "unsupported":
             evidence = f"{incident['call']} on rank {incident['rank']}: {incident['kind']}: {incident['detail']}"
@@ -90,10 +89,8 @@ def life_7(view: View) -> Outcome:
 
 def hit(view: View, fault: Fault) -> Call | None:
     """Give the call of the communicator that the fault made fail, if there was one."""
-    named = [call for call in view.calls[fault.rank] if call.name == fault.call] if view.calls else []
-    if len(named) <= fault.k or not named[fault.k].by_communicator:
-        return None
-    return named[fault.k]
+    call = view.calls.kth(fault.rank, fault.call, fault.k)
+    return call if call is not None and call.by_communicator else None
 
 
 def _events_of(view: View, rank: int) -> list[Event]:
@@ -133,11 +130,9 @@ def _fault_told(view: View, fault: Fault, call: Call) -> str | None:
     said = [f"{event.error_code} {event.error}" for event in _events_of(view, fault.rank) if event.status == "error"]
     if not any(name in text for text in said):
         return f"rank {fault.rank} never says {name or fault.code}"
-    for rank in view.ranks:
-        for later in view.calls[rank]:
-            if later is call or later.name in _QUERIES or later.result in (0, 702):
-                continue
-            return f"then {later.name} on rank {rank} returned {later.result}"
+    for later in view.calls.failed():
+        if later != call and later.name not in _QUERIES and later.result != _UNWOUND:
+            return f"then {later.name} on rank {later.rank} returned {later.result}"
     for incident in view.trace.incidents:
         if incident["assumption"] is None and incident["kind"] != "unsupported":
             return f"then {incident['call']} on rank {incident['rank']}: {incident['kind']}"

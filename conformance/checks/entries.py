@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+
+import numpy as np
 
 from allranks.conformance import program as p
 from allranks.conformance.checks.cache import fault_of
@@ -122,11 +123,11 @@ def cache_6(view: View) -> Outcome:
         outcome.inconclusive += 1
         return outcome
     outcome.evaluated += 1
+    taken = np.sum([view.calls.count(name, well=True) for name in _TAKES], axis=0)
+    given = view.calls.count("cuMemRelease", well=True)
     for rank in view.ranks:
-        made = Counter(call.name for call in view.calls[rank] if call.by_communicator and call.result == 0)
-        taken, given = sum(made[name] for name in _TAKES), made["cuMemRelease"]
-        if taken != given:
-            evidence = f"rank {rank} got {taken} references to handles and gave {given} back"
+        if taken[rank] != given[rank]:
+            evidence = f"rank {rank} got {taken[rank]} references to handles and gave {given[rank]} back"
             outcome.violations.append(
                 Violation(requirement="CACHE-6", rank=rank, step=-1, operation="close", evidence=evidence)
             )
@@ -146,14 +147,15 @@ def cache_7(view: View) -> Outcome:
         step = situation.step
         if not isinstance(step.step, p.Connect) or step.parts not in situation.alive.values():
             continue
-        if not view.all_ok(view.events(step)):
+        if not view.all_ok(view.events(step)) or not view.calls.known:
             outcome.inconclusive += 1
             continue
         outcome.evaluated += 1
+        counts = {name: view.calls.count(name, step=step.number) for name in sorted(_SETS_UP)}
         for rank in view.ranks:
-            made = Counter(call.name for call in view.calls_in(rank, step.number) if call.name in _SETS_UP)
+            made = {name: count[rank] for name, count in counts.items() if count[rank]}
             if made:
-                evidence = f"a hit made {', '.join(f'{count} x {name}' for name, count in sorted(made.items()))}"
+                evidence = f"a hit made {', '.join(f'{count} x {name}' for name, count in made.items())}"
                 outcome.violations.append(
                     Violation(
                         requirement="CACHE-7", rank=rank, step=step.number, operation="connect", evidence=evidence

@@ -37,10 +37,7 @@ def nvls_7(view: View) -> Outcome:
 
 
 def _missing_device(view: View, step: Planned) -> tuple[int, str] | None:
-    added = [
-        sum(call.name == "cuMulticastAddDevice" and call.result == 0 for call in view.calls_until(rank, step.number))
-        for rank in view.ranks
-    ]
+    added = view.calls.count("cuMulticastAddDevice", well=True, until=step.number).tolist()
     if len(set(added)) == 1:
         return None
     return added.index(min(added)), f"the group is open; devices added so far by rank: {added}"

@@ -9,11 +9,11 @@ from functools import cached_property
 import numpy as np
 
 from allranks.conformance import program as p
+from allranks.conformance.checks.call_log import CallLog
 from allranks.conformance.model import Meaning, Model, meaning_of, probe_result
 from allranks.conformance.plan import Planned
 from allranks.conformance.program import Program
 from allranks.conformance.trace import Event, Trace
-from allranks.sim import call_name as _name_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,16 +53,6 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A driver call: in which step, by whom, and what it returned."""
-
-    name: str
-    step: int
-    by_communicator: bool
-    result: int
-
-
-@dataclass(frozen=True, slots=True)
 class Written:
     """Bytes [first, end) of an allocation that a rank wrote."""
 
@@ -89,6 +79,7 @@ class View:
     trace: Trace
     plan: list[Planned]
     meanings: dict[int, Meaning] = field(default_factory=dict)
+    _strays: dict[int, Stray | None] = field(default_factory=dict)
 
     @property
     def ranks(self) -> range:
@@ -164,20 +155,9 @@ class View:
         )
 
     @cached_property
-    def calls(self) -> list[list[Call]]:
-        """The driver calls of each rank, in order."""
-        return [
-            [Call(_name_of(call), step, owner == 1, result) for step, call, owner, result in log.tolist()]
-            for log in self.trace.calls
-        ]
-
-    def calls_in(self, rank: int, number: int) -> list[Call]:
-        """The communicator's calls in a step."""
-        return [call for call in self.calls[rank] if call.step == number and call.by_communicator]
-
-    def calls_until(self, rank: int, number: int) -> list[Call]:
-        """The communicator's calls up to the end of a step."""
-        return [call for call in self.calls[rank] if call.step <= number and call.by_communicator]
+    def calls(self) -> CallLog:
+        """The driver calls."""
+        return CallLog(self.trace.calls, self.program.rank_count)
 
     @cached_property
     def buffers(self) -> dict[int, list[tuple[int, int, int]]]:
@@ -204,9 +184,10 @@ class View:
         ends = log["offset_bytes"] + log["size_bytes"]
         starts = np.flatnonzero(np.concatenate(([True], ~(same & (log["offset_bytes"][1:] == ends[:-1])))))
         by_step: dict[int, list[Written]] = {}
-        for first, last in zip(starts, np.append(starts[1:], len(log)) - 1, strict=True):
-            step, rank, allocation, _, offset, _ = log[first].item()
-            by_step.setdefault(step, []).append(Written(rank, allocation, offset, int(ends[last])))
+        columns = [log[name][starts].tolist() for name in ("step", "rank", "allocation", "offset_bytes")]
+        last = ends[np.append(starts[1:], len(log)) - 1].tolist()
+        for step, rank, allocation, offset, end in zip(*columns, last, strict=True):
+            by_step.setdefault(step, []).append(Written(rank, allocation, offset, end))
         return by_step
 
     def meaning(self, step: Planned) -> Meaning:
@@ -218,6 +199,11 @@ class View:
 
     def stray_write(self, step: Planned) -> Stray | None:
         """Find a write of the step to a user's buffer that the step does not mean."""
+        if step.number not in self._strays:
+            self._strays[step.number] = self._stray_write(step)
+        return self._strays[step.number]
+
+    def _stray_write(self, step: Planned) -> Stray | None:
         writes = self.written.get(step.number)
         if not writes:
             return None

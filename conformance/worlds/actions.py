@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from allranks import sim
 from allranks.conformance import model
 from allranks.conformance import program as p
 from allranks.conformance.backend import Channels, Communicator
@@ -16,11 +15,10 @@ from allranks.conformance.program import Program
 from allranks.conformance.trace import Placed
 from allranks.conformance.worlds.meeting import Meeting
 from allranks.conformance.worlds.memory import UserMemory
+from allranks.conformance.worlds.site import Site
 
 # The user's own driver calls, and the communicator's, are told apart by this in call logs and ledgers.
 USER, COMMUNICATOR = 0, 1
-
-_MAKES = (p.Connect, p.OpenGroup, p.Bind)
 
 Seen = dict[str, Any] | None
 
@@ -31,7 +29,7 @@ class Actions:
 
     program: Program
     rank: int
-    process: sim.Process
+    site: Site
     meeting: Meeting
     memory: UserMemory
     communicator: Communicator
@@ -44,10 +42,6 @@ class Actions:
         """Give the method that carries a step out."""
         action: Callable[[Planned], Seen] = getattr(self, planned.operation)
         return action
-
-    def needs(self, planned: Planned) -> int:
-        """Give the object that has to be there for the step; -1: none."""
-        return planned.group if isinstance(planned.step, _MAKES) else planned.target
 
     def meet(self, number: int, why: str) -> None:
         """Wait for all ranks, without a deadline: the world's own barrier, not the communicator's."""
@@ -107,34 +101,37 @@ class Actions:
 
     def put(self, planned: Planned) -> Seen:
         """Write a piece into each peer's region, signal, wait for the peers' pieces, and look."""
+        step, count = planned.step, self.program.rank_count
+        assert isinstance(step, p.Put)
+        after = [(self.rank + distance) % count for distance in step.distances(count)]
+        before = [(self.rank - distance) % count for distance in step.distances(count)]
         self.meet(planned.number, "start")
         try:
-            return self._put(planned, self.objects[planned.target], planned.receive[self.rank])
+            return self._put(planned, self.objects[planned.target], planned.receive[self.rank], after, before)
         finally:
             self.meet(planned.number, "end")
 
-    def _put(self, planned: Planned, channels: Channels, region: Part) -> Seen:
-        size, count = planned.count, self.program.rank_count
-        scratch = self.memory.scratch
-        self.process.poke(scratch, model.pieces_of(self.program, planned.number, self.rank, size))
-        peers = [peer for i in range(1, count) if (peer := (self.rank + i) % count) in planned.ranks]
-        for peer in peers:
+    def _put(self, planned: Planned, channels: Channels, region: Part, after: list[int], before: list[int]) -> Seen:
+        size, scratch = planned.count, self.memory.scratch
+        self.site.poke(scratch, model.pieces_of(self.program, planned.number, self.rank, size))
+        for peer in after:
             channels.put(peer, self.rank * size, scratch + peer * size, size)
             channels.signal(peer)
-        for peer in peers:
+        for peer in before:
             channels.wait(peer)
-        return {"region": self.process.peek(self.at(region), size * count)}
+        return {"region": self.site.peek(self.at(region), size * self.program.rank_count)}
 
     def subset_put(self, planned: Planned) -> Seen:
         """Some ranks connect, put, look and close."""
         part = self.own(planned)
+        peers = [rank for rank in planned.ranks if rank != self.rank]
         with contextlib.ExitStack() as last:
             meet = self.meeting.exchange
             last.callback(meet, self.rank, None, f"world: closing of step {planned.number}", None, planned.ranks)
             channels = self.communicator.connect_among(planned.ranks, self.at(part), part.size_bytes)
             last.callback(channels.close)
             last.callback(meet, self.rank, None, f"world: end of step {planned.number}", None, planned.ranks)
-            return self._put(planned, channels, part)
+            return self._put(planned, channels, part, peers, peers)
 
     # --- multicast ---
 
@@ -145,13 +142,15 @@ class Actions:
         self.objects[planned.target] = group
         return {"capacity_bytes": group.capacity_bytes}
 
-    def _reached(self, address: int, size: int) -> list[list[int]]:
-        """Say where an address range leads: [from, size, rank, buffer, offset].
+    def _reached(self, address: int, size: int) -> list[list[int]] | None:
+        """Say where an address range leads: [from, size, rank, buffer, offset]; None: the site cannot tell.
 
         Rank -1 is memory that is nobody's buffer, -2 is no memory.
         """
-        pieces = []
-        for piece in self.process.resolve(address, size):
+        resolved, pieces = self.site.resolve(address, size), []
+        if resolved is None:
+            return None
+        for piece in resolved:
             owner = self.owners.get(piece.allocation, (-1, -1, 0)) if piece.device >= 0 else (-2, -1, 0)
             pieces.append([piece.from_bytes, piece.size_bytes, *owner[:2], owner[2] + piece.offset_bytes])
         return pieces
@@ -182,7 +181,7 @@ class Actions:
                     binding.store(offset, model.stored_at(self.program, number, offset, size))
         self.meet(number, "middle")
         base = self.at(planned.receive[self.rank])
-        seen = b"".join(self.process.peek(base + offset, size) for offset, size in windows)
+        seen = b"".join(self.site.peek(base + offset, size) for offset, size in windows)
         self.meet(number, "end")
         return {"windows": seen}
 
@@ -192,7 +191,7 @@ class Actions:
         assert isinstance(step, p.MulticastReduce)
         operand = model.operand_of(self.program, planned, self.rank)
         self.meet(planned.number, "start")
-        self.process.poke(self.at(planned.receive[self.rank]), operand)
+        self.site.poke(self.at(planned.receive[self.rank]), operand)
         self.meet(planned.number, "middle")
         try:
             result = binding.load_reduce(0, planned.count, step.dtype, step.operation)
@@ -222,11 +221,11 @@ class Actions:
         send, receive = self.own(planned), planned.receive[self.rank]
         operand = model.operand_of(self.program, planned, self.rank)
         send_address, receive_address = self.at(send), self.at(receive)
-        self.process.poke(send_address, operand)
+        self.site.poke(send_address, operand)
         run(send_address, receive_address)
-        seen: dict[str, Any] = {"result": self.process.peek(receive_address, receive.size_bytes)}
+        seen: dict[str, Any] = {"result": self.site.peek(receive_address, receive.size_bytes)}
         if not _inside(send, receive):
-            seen["input_kept"] = self.process.peek(send_address, send.size_bytes) == operand.tobytes()
+            seen["input_kept"] = self.site.peek(send_address, send.size_bytes) == operand.tobytes()
         return seen
 
     def all_reduce(self, planned: Planned) -> Seen:
@@ -253,7 +252,7 @@ class Actions:
     def look(self, ranges: dict[tuple[int, int], list[tuple[int, int]]]) -> dict[int, list[tuple[int, bytes]]]:
         """Give what the live buffers hold at the ranges (offset, size) named by (rank, buffer)."""
         return {
-            ordinal: [(offset, self.process.peek(buffer.address + offset, size)) for offset, size in found]
+            ordinal: [(offset, self.site.peek(buffer.address + offset, size)) for offset, size in found]
             for ordinal, buffer in self.memory.live.items()
             if (found := ranges.get((self.rank, ordinal)))
         }

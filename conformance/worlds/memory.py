@@ -2,125 +2,72 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from allranks import sim
 from allranks.conformance.program import Allocate
 from allranks.conformance.trace import Placed
-from allranks.driver import Driver
-from allranks.errors import DriverError
+from allranks.conformance.worlds.site import Block, Site, Where
+from allranks.errors import WorldError
 
-# Where buffers go that want the same address on every rank: one slot a step, far above everything else.
-_EQUAL_BASE = (1 << 48) + (1 << 47)
-_EQUAL_STRIDE = 1 << 38
-_EQUAL_SLOTS = 256
-
-
-@dataclass(slots=True)
-class UserBuffer:
-    """One allocation of the user."""
-
-    ordinal: int
-    address: int
-    size_bytes: int
-    mapped_bytes: int = 0  # 0: plain
-    handles: tuple[int, ...] = ()
+_PROBE: int = -1  # ordinal of the buffer that no step knows of
 
 
 class UserMemory:
     """All buffers of one rank."""
 
-    def __init__(
-        self, driver: Driver, process: sim.Process, device: int, granularity_bytes: int, scratch_bytes: int
-    ) -> None:
-        self.driver = driver
-        self.process = process
-        self.device = device
-        self.granularity_bytes = granularity_bytes
-        self.live: dict[int, UserBuffer] = {}
-        self.scratch = driver.mem_alloc(scratch_bytes) if scratch_bytes else 0
+    def __init__(self, site: Site, scratch_bytes: int) -> None:
+        self.site = site
+        self.live: dict[int, Block] = {}
+        self._scratch = site.allocate(scratch_bytes, "plain", Where()) if scratch_bytes else None
         self._freed: dict[int, int] = {}  # base address -> ordinal of the buffer that had it last
         self._last_freed = 0
 
-    def _place(self, step: Allocate, number: int) -> None:
-        if step.placement == "reuse":
-            self.process.wish(self._last_freed)
-        elif step.placement == "equal":
-            self.process.wish(_EQUAL_BASE + (number % _EQUAL_SLOTS) * _EQUAL_STRIDE)
-        else:
-            self.process.place(step.placement)
+    @property
+    def scratch(self) -> int:
+        """Address of memory for what a rank puts."""
+        assert self._scratch is not None
+        return self._scratch.address
+
+    def _where(self, step: Allocate, number: int) -> Where:
+        match step.placement:
+            case "reuse":
+                return Where(wish=self._last_freed)
+            case "equal":
+                return Where(wish=self.site.equal_address(number))
+            case rule:
+                return Where(rule)
 
     def allocate(self, ordinal: int, step: Allocate, number: int) -> Placed:
         """Allocate a buffer, and say where it lies."""
-        self._place(step, number)
-        try:
-            if step.kind == "plain":
-                buffer = UserBuffer(ordinal, self.driver.mem_alloc(step.size_bytes), step.size_bytes)
-            else:
-                buffer = self._map(ordinal, step.size_bytes, segmented=step.kind == "segments")
-        finally:
-            self.process.place("low")
-            self.process.wish(0)
-        self.live[ordinal] = buffer
+        block = self.live[ordinal] = self.site.allocate(step.size_bytes, step.kind, self._where(step, number))
         pieces = tuple(
             (piece.allocation, piece.offset_bytes, piece.size_bytes)
-            for piece in self.process.resolve(buffer.address, buffer.size_bytes)
+            for piece in self.site.resolve(block.address, block.size_bytes) or ()
         )
-        return Placed(pieces=pieces, same_base_as=self._freed.get(buffer.address, -1))
+        return Placed(pieces=pieces, same_base_as=self._freed.get(block.address, -1))
 
-    def fresh(self, size_bytes: int) -> UserBuffer:
+    def fresh(self, size_bytes: int) -> Block:
         """Give a buffer that no step knows of."""
-        buffer = self.live.get(-1)
-        if buffer is None:
-            buffer = self.live[-1] = self._map(-1, size_bytes)
-        return buffer
-
-    def _map(self, ordinal: int, size_bytes: int, *, segmented: bool = False) -> UserBuffer:
-        driver, granularity = self.driver, self.granularity_bytes
-        mapped = -(-size_bytes // granularity) * granularity
-        piece = granularity if segmented else mapped
-        handles: list[int] = []
-        address, pieces_mapped = 0, 0
-        try:
-            handles.extend(driver.mem_create(piece, self.device, True) for _ in range(0, mapped, piece))
-            address = driver.mem_address_reserve(mapped)
-            for handle in handles:
-                driver.mem_map(address + pieces_mapped * piece, piece, handle)
-                pieces_mapped += 1
-            driver.mem_set_access(address, mapped, [self.device])
-        except BaseException:
-            if pieces_mapped:
-                driver.mem_unmap(address, pieces_mapped * piece)
-            if address:
-                driver.mem_address_free(address, mapped)
-            for handle in handles:
-                driver.mem_release(handle)
-            raise
-        return UserBuffer(ordinal, address, size_bytes, mapped, tuple(handles))
+        block = self.live.get(_PROBE)
+        if block is None:
+            block = self.live[_PROBE] = self.site.allocate(size_bytes, "vmm", Where())
+        return block
 
     def free(self, ordinal: int) -> None:
         """Free a buffer."""
-        buffer = self.live.pop(ordinal)
-        self._freed[buffer.address] = ordinal
-        self._last_freed = buffer.address
-        if buffer.mapped_bytes == 0:
-            self.driver.mem_free(buffer.address)
-            return
-        self.driver.mem_unmap(buffer.address, buffer.mapped_bytes)
-        for handle in buffer.handles:
-            self.driver.mem_release(handle)
-        self.driver.mem_address_free(buffer.address, buffer.mapped_bytes)
+        block = self.live.pop(ordinal)
+        self._freed[block.address] = ordinal
+        self._last_freed = block.address
+        self.site.free(block)
 
     def free_all(self) -> None:
         """Free what is left; the first error is raised after all were tried."""
-        first: DriverError | None = None
+        first: WorldError | None = None
         for ordinal in list(self.live):
             try:
                 self.free(ordinal)
-            except DriverError as error:
+            except WorldError as error:
                 first = first or error
-        if self.scratch:
-            self.driver.mem_free(self.scratch)
-            self.scratch = 0
+        if self._scratch is not None:
+            scratch, self._scratch = self._scratch, None
+            self.site.free(scratch)
         if first is not None:
             raise first

@@ -6,16 +6,16 @@ from collections.abc import Callable, Hashable, MutableSequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from allranks import sim
 from allranks.conformance import model
 from allranks.conformance import program as p
-from allranks.conformance.backend import CAPABILITIES, Backend
+from allranks.conformance.backend import CAPABILITIES, Backend, MemorySpace, spaces_of
 from allranks.conformance.plan import Planned
 from allranks.conformance.program import Program
 from allranks.conformance.trace import CLOSING, OPENING, PROBING, Event, Placed, Usage
-from allranks.conformance.worlds.actions import COMMUNICATOR, USER, Actions
+from allranks.conformance.worlds.actions import COMMUNICATOR, USER, Actions, Seen
 from allranks.conformance.worlds.meeting import Meeting
 from allranks.conformance.worlds.memory import UserMemory
+from allranks.conformance.worlds.site import Site
 from allranks.conformance.worlds.stacks import Abandoned, raised_at
 from allranks.driver import Driver
 from allranks.errors import DriverError, Stalled, UsageError, WorldError
@@ -25,6 +25,7 @@ T = TypeVar("T")
 _LAUNCH_TIMEOUT: Final = 702  # what the simulated driver answers to a rank that a stall has unwound
 _OF_USER: Final = (p.Allocate, p.Free)
 USE_NEEDS: Final = {"connect": "channels", "all_reduce": "all_reduce"}  # what is tried after close
+_NOT_REACHED: Final = Event()
 _PROBES: Final = 2  # usable means right bytes every time, broken an error every time
 
 
@@ -36,6 +37,7 @@ class Context:
     rank_count: int
     device: int
     driver: Driver
+    memory_space: MemorySpace
     timeout_s: float
     meeting: Meeting
 
@@ -61,10 +63,9 @@ class Session:
     ranges: dict[tuple[int, int], list[tuple[int, int]]]  # where steps touch buffers, by (rank, buffer)
     backend: Backend
     context: Context
-    node: sim.Node
-    process: sim.Process
-    granularity_bytes: int
+    site: Site
     owners: dict[int, tuple[int, int, int]]  # as of `Actions`, shared by the sessions
+    rank: int
     board: MutableSequence[int]  # [rank] is the label of what the rank does; outlives the process if it is shared
     events: list[Event] = field(default_factory=list)
     placed: dict[int, Placed] = field(default_factory=dict)
@@ -75,19 +76,15 @@ class Session:
     opening: Event = field(default_factory=Event)
     closing: Event = field(default_factory=Event)
     capabilities: frozenset[str] = frozenset()
+    counts: bool = False  # whether the communicator is there and counts its internal rendezvous
     entered: int = -1  # internal rendezvous after the last step; -1: not known
     memory: UserMemory | None = None
     actions: Actions | None = None
     failure: BaseException | None = None  # what went wrong in this package itself
 
-    @property
-    def rank(self) -> int:
-        """This rank."""
-        return self.context.rank
-
     def play(self) -> None:
         """Do everything; errors become events."""
-        self.events = [Event() for _ in self.plan]
+        self.events = [_NOT_REACHED] * len(self.plan)
         opening = self.opening = self._attempt(OPENING, "open", USER, self._open)
         if self.actions is not None:
             for step in self.plan:
@@ -115,20 +112,21 @@ class Session:
         )
         return all(self.context.meeting.exchange(self.rank, well, "world: after the last step", None))
 
-    def _attempt(self, label: int, operation: str, owner: int, action: Callable[[], dict[str, Any] | None]) -> Event:
+    def _attempt(self, label: int, operation: str, owner: int, action: Callable[..., Seen], *given: Planned) -> Event:
         """Carry out an action under a label; its outcome as an event."""
-        sim.label(label, operation, owner=owner)
+        self.site.label(label, operation, owner=owner)
         self.board[self.rank] = label
         event, before = Event(status="ok"), self.entered
         try:
-            event.observed = action() or {}
+            event.observed = action(*given) or {}
         except Abandoned:
             raise
         except BaseException as error:  # noqa: BLE001 -- whatever the communicator under test raises is a finding
             self._note(event, error)
-        self.entered = after = self._counted(event if owner == COMMUNICATOR or label == OPENING else None)
-        if before >= 0 and after >= 0:
-            event.rendezvous = after - before
+        if self.counts:
+            self.entered = after = self._counted(event if owner == COMMUNICATOR or label == OPENING else None)
+            if before >= 0 and after >= 0:
+                event.rendezvous = after - before
         return event
 
     def _counted(self, event: Event | None = None) -> int:
@@ -151,7 +149,7 @@ class Session:
         event.status = "stalled" if isinstance(error, Stalled) or unwound else "error"
 
     def _rendezvous(self) -> int:
-        if self.actions is None or "rendezvous_count" not in self.capabilities:
+        if self.actions is None:
             return -1
         count = self.actions.communicator.rendezvous_count
         if type(count) is not int:
@@ -159,14 +157,13 @@ class Session:
         return count
 
     def _open(self) -> None:
-        context, driver = self.context, self.context.driver
-        driver.init()
-        driver.set_device(context.device)
+        context = self.context
+        if context.memory_space not in spaces_of(self.backend):
+            raise UsageError(f"memory_space={context.memory_space}: {self.backend.name} works on no such memory")
+        self.site.open()
         pieces = max((step.count for step in self.plan if isinstance(step.step, p.Put | p.SubsetPut)), default=0)
-        self.memory = UserMemory(
-            driver, self.process, context.device, self.granularity_bytes, pieces * context.rank_count
-        )
-        sim.label(OPENING, "open", owner=COMMUNICATOR)
+        self.memory = UserMemory(self.site, pieces * context.rank_count)
+        self.site.label(OPENING, "open", owner=COMMUNICATOR)
         self.capabilities = frozenset(self.backend.capabilities(context))
         if not self.capabilities <= set(CAPABILITIES):
             unknown = ", ".join(sorted(map(str, self.capabilities - set(CAPABILITIES))))
@@ -174,13 +171,14 @@ class Session:
         self.actions = Actions(
             program=self.program,
             rank=self.rank,
-            process=self.process,
+            site=self.site,
             meeting=context.meeting,
             memory=self.memory,
             communicator=self.backend.open(context),
             owners=self.owners,
             placed=self.placed,
         )
+        self.counts = "rendezvous_count" in self.capabilities
 
     def _close(self) -> None:
         try:
@@ -192,10 +190,10 @@ class Session:
                 finally:
                     actions.objects.clear()
         finally:
-            sim.label(CLOSING, "close", owner=USER)
+            self.site.label(CLOSING, "close", owner=USER)
             if self.memory is not None:
                 self.memory.free_all()
-            self.context.driver.reset_device(self.context.device)
+            self.site.close()
 
     def _use_after_close(self, actions: Actions) -> None:
         """Close once more, and use what is closed, on a buffer that is still there."""
@@ -216,36 +214,25 @@ class Session:
             self.after_close.append(event)
 
     def _do(self, planned: Planned, actions: Actions) -> None:
-        event = self.events[planned.number]
-        needed, capability = actions.needs(planned), p.needed_capability(planned.step)
         if not planned.applies or self.rank not in planned.ranks:
-            event.status = "skipped"
-        elif capability and capability not in self.capabilities:
-            event.status = "unsupported"
-        elif needed >= 0 and needed not in actions.objects:
-            event.status = "skipped"  # what it needs could not be made
+            event = Event(status="skipped")
+        elif planned.capability and planned.capability not in self.capabilities:
+            event = Event(status="unsupported")
+        elif planned.needs >= 0 and planned.needs not in actions.objects:
+            event = Event(status="skipped")  # what it needs could not be made
         else:
             owner = USER if isinstance(planned.step, _OF_USER) else COMMUNICATOR
-            action = actions.of(planned)
-            event = self._attempt(planned.number, planned.operation, owner, lambda: action(planned))
-            self.events[planned.number] = event
+            event = self._attempt(planned.number, planned.operation, owner, actions.of(planned), planned)
+        self.events[planned.number] = event
         if event.status != "stalled" and planned.ends_round is not None:
             self._round_ends(planned, planned.ends_round, actions)
 
     def _round_ends(self, planned: Planned, turn: int, actions: Actions) -> None:
         try:
             actions.meet(planned.number, "end of round")
-            if self.rank == 0:
-                devices = range(self.context.rank_count)  # rank r has device r
-                self.usage.append(
-                    Usage(
-                        step=planned.number,
-                        round=turn,
-                        memory_bytes=sum(self.node.memory_used(device) for device in devices),
-                        multicast_bytes=sum(self.node.multicast_used(device) for device in devices),
-                        handles=self.node.handles_alive,
-                    )
-                )
+            used = self.site.usage() if self.rank == 0 else None
+            if used is not None:
+                self.usage.append(Usage(planned.number, turn, *used))
             actions.meet(planned.number, "count")
         except Stalled as error:
             self._note(self.events[planned.number], error)
@@ -255,13 +242,13 @@ class Session:
         operand = model.probe_operand(self.program, self.rank)
 
         def ask() -> dict[str, Any]:
-            sim.label(PROBING, "probe", owner=USER)
+            self.site.label(PROBING, "probe", owner=USER)
             send = actions.memory.fresh(4096).address
-            sim.label(PROBING, "probe", owner=COMMUNICATOR)
+            self.site.label(PROBING, "probe", owner=COMMUNICATOR)
             receive = send + 2048
-            self.process.poke(send, operand)
+            self.site.poke(send, operand)
             actions.communicator.all_reduce(send, receive, len(operand), model.PROBE_DTYPE, "sum")
-            return {"result": self.process.peek(receive, operand.nbytes)}
+            return {"result": self.site.peek(receive, operand.nbytes)}
 
         for _ in range(_PROBES):
             self.probes.append(self._attempt(PROBING, "probe", COMMUNICATOR, ask))

@@ -21,9 +21,10 @@ from allranks.conformance.model import footprints
 from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Program
 from allranks.conformance.trace import OPENING, Event, Trace, place_of
-from allranks.conformance.worlds.meeting import Meeting
+from allranks.conformance.worlds.meeting import TurnMeeting
 from allranks.conformance.worlds.ranks import RankThreads
 from allranks.conformance.worlds.session import Context, Session
+from allranks.conformance.worlds.sim_site import SimSite
 from allranks.conformance.worlds.stacks import Abandoned
 from allranks.driver import Driver
 from allranks.errors import UsageError
@@ -119,26 +120,30 @@ class ThreadsWorld:
                 f"ranks={program.rank_count}: machine {self.machine.name} has {self.machine.device_count} devices"
             )
         self.runs += 1
+        with _no_collection():
+            return self._run(program, options, plan if plan is not None else list(planned(program)))
+
+    def _run(self, program: Program, options: RunOptions, plan: list[Planned]) -> Trace:
         node = sim.Node(self.machine)
         for rank in range(program.rank_count):
             self.board[rank] = OPENING
-        sessions = self._sessions(program, plan if plan is not None else list(planned(program)), node, options)
+        meeting = TurnMeeting(program.rank_count)
+        sessions = self._sessions(program, plan, node, meeting)
         node.writes_record(options.record_writes)
         node.run_begin(program.rank_count, options.schedule or program.schedule)
         outside = ""
-        with _no_collection():
-            self._threads.start([_job(session) for session in sessions])
-            if not node.run_wait(self.quiet_timeout_s):
-                outside = self._where(sessions)
-                self._threads.abandon()
-        sessions[0].context.meeting.end()
+        self._threads.start([_job(session) for session in sessions])
+        if not node.run_wait(self.quiet_timeout_s):
+            outside = self._where(sessions)
+            self._threads.abandon()
+        meeting.end()
         for session in sessions:
             if session.failure is not None:
                 raise session.failure
         trace = self._trace(program, node, sessions, options, outside)
         self.verdict_ns = node.verdict_ns
         if trace.stalled or trace.first_trouble() is not None or program.faults:
-            # What errors hold on to would be collected in the next run, and call that run's driver.
+            # What errors hold on to would be collected in a later run, and call that run's driver.
             for session in sessions:
                 session.actions = session.memory = None
             gc.collect(0)
@@ -163,9 +168,8 @@ class ThreadsWorld:
                 lines += [f"  {frame}" for frame in stack]
         return "\n".join(lines)
 
-    def _sessions(self, program: Program, plan: list[Planned], node: sim.Node, options: RunOptions) -> list[Session]:
+    def _sessions(self, program: Program, plan: list[Planned], node: sim.Node, meeting: TurnMeeting) -> list[Session]:
         ranges = footprints(program, plan)
-        meeting = Meeting(program.rank_count)
         owners: dict[int, tuple[int, int, int]] = {}
         sessions = []
         for rank in range(program.rank_count):
@@ -175,23 +179,25 @@ class ThreadsWorld:
             for fault in program.faults:
                 if fault.rank == rank:
                     process.fault(fault.call, fault.k, fault.code)
+            unit = max(granularity, self.machine.multicast_granularity_minimum_bytes)
+            site = SimSite(node, process, self.driver, rank, unit)
             context = Context(
                 rank=rank,
                 rank_count=program.rank_count,
                 device=rank,
                 driver=self.driver,
+                memory_space=site.memory_space,
                 timeout_s=DEADLINE_S,
                 meeting=meeting,
             )
             session = Session(
+                rank=rank,
                 program=program,
                 plan=plan,
                 ranges=ranges,
                 backend=self.backend,
                 context=context,
-                node=node,
-                process=process,
-                granularity_bytes=max(granularity, self.machine.multicast_granularity_minimum_bytes),
+                site=site,
                 owners=owners,
                 board=self.board,
             )
@@ -232,7 +238,7 @@ class ThreadsWorld:
             trace.written = node.writes()
         if over:
             trace.ledger = tuple(entry._asdict() for entry in node.ledger())
-        trace.calls = [session.process.calls() for session in sessions]
+        trace.calls = [calls for session in sessions if (calls := session.site.calls()) is not None]
         trace.incidents = tuple(node.incidents())
         trace.deviations = tuple(node.deviations())
         return trace
@@ -240,13 +246,18 @@ class ThreadsWorld:
 
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
-    """Keep Python from collecting cycles by itself: when it would depends on everything that ran before."""
+    """Keep Python from collecting cycles by itself: when it would depends on everything that ran before.
+
+    What was made meanwhile counts as old afterwards: it is mostly the Trace, which there is no use in looking through.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if was_on:
+            gc.freeze()
+            gc.unfreeze()
             gc.enable()
 
 
@@ -261,7 +272,7 @@ def _frozen(session: Session) -> Session:
 
 def _job(session: Session) -> Callable[[], None]:
     def job() -> None:
-        session.process.enter(session.rank)
+        session.site.enter(session.rank)
         try:
             session.play()
         except Abandoned:
@@ -269,6 +280,6 @@ def _job(session: Session) -> Callable[[], None]:
         except BaseException as error:  # noqa: BLE001 -- raised by whoever waits for the run; a thread cannot
             session.failure = error
         finally:
-            sim.leave()
+            session.site.leave()
 
     return job

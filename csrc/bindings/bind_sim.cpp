@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "sim_gathering.hpp"
 #include "sim_node.hpp"
 
 namespace allranks::bindings {
@@ -121,6 +122,12 @@ void bind_node(py::module_& module) {
           "multicast_used",
           [](const Node& node, int device) { return sim_library().MulticastUsed(node.handle(), device); },
           py::arg("device"))
+      .def("used",
+           [](const Node& node) {
+             simcuUsage usage{sizeof(simcuUsage), 0, 0, 0};
+             sim_library().Used(node.handle(), &usage);
+             return py::make_tuple(usage.memory_bytes, usage.multicast_bytes, usage.handles);
+           })
       .def("check_invariants",
            [](const Node& node) -> std::optional<std::string> {
              const char* const text = sim_library().CheckInvariants(node.handle());
@@ -181,6 +188,10 @@ void bind_sim(py::module_& module) {
         sim_library().Label(step, operation.c_str(), owner);
       },
       py::arg("step"), py::arg("operation"), py::arg("owner"));
+  py::class_<Gathering>(module, "Gathering")
+      .def(py::init<std::vector<int>, std::string>(), py::arg("members"), py::arg("object"))
+      .def("arrive", &Gathering::arrive, py::arg("rank"), py::arg("timeout_s"))
+      .def("missing", &Gathering::missing);
   module.def(
       "call_name",
       [](std::uint16_t call) -> std::optional<std::string> {

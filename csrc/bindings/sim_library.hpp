@@ -17,8 +17,8 @@ namespace allranks::bindings {
   X(ProcessPlace) X(ProcessWish) X(Bind) X(RunBegin) X(RunBeginAsking) X(TaskEnter) X(TaskLeave) \
   X(RunWait) X(BlockingHooks) X(Yield) X(Now) X(Wait) X(Notify) X(RunStalled) X(RunReport) X(RunDeviations) \
   X(RunDecisions) X(RunVerdictNanoseconds) X(Label) X(Calls) X(CallName) X(Incidents) X(Ledger) \
-  X(Resolve) X(MemoryUsed) X(MulticastUsed) X(WritesRecord) X(Writes) X(WritesClear) X(Peek) X(Poke) \
-  X(HostView) X(Fault) X(FaultsClear) X(CheckInvariants)
+  X(Resolve) X(MemoryUsed) X(MulticastUsed) X(Used) X(WritesRecord) X(Writes) X(WritesClear) X(Peek) \
+  X(Poke) X(HostView) X(Fault) X(FaultsClear) X(CheckInvariants)
 // clang-format on
 
 struct SimLibrary {

@@ -6,12 +6,23 @@ namespace allranks::bindings {
 
 namespace {
 
-// Asks a function that fills a C array for all of its elements, as bytes.
+// Asks a function that fills a C array for all of its elements; most have few.
 template <typename Element, typename Fill>
-py::bytes all_of(const Fill& fill) {
-  std::vector<Element> elements(fill(nullptr, 0));
-  const std::size_t count = fill(elements.data(), elements.size());
-  return py::bytes(reinterpret_cast<const char*>(elements.data()), std::min(count, elements.size()) * sizeof(Element));
+std::vector<Element> all_of(const Fill& fill) {
+  std::vector<Element> elements(256);
+  std::size_t count = fill(elements.data(), elements.size());
+  if (count > elements.size()) {
+    elements.resize(count);
+    count = fill(elements.data(), elements.size());
+  }
+  elements.resize(std::min(count, elements.size()));
+  return elements;
+}
+
+template <typename Element, typename Fill>
+py::bytes bytes_of(const Fill& fill) {
+  const std::vector<Element> elements = all_of<Element>(fill);
+  return py::bytes(reinterpret_cast<const char*>(elements.data()), elements.size() * sizeof(Element));
 }
 
 template <typename Fill>
@@ -102,13 +113,13 @@ Deviations Node::deviations() const {
 }
 
 py::bytes Node::ledger() const {
-  return all_of<simcuLedgerEntry>([&](simcuLedgerEntry* entries, std::size_t capacity) {
+  return bytes_of<simcuLedgerEntry>([&](simcuLedgerEntry* entries, std::size_t capacity) {
     return sim_library().Ledger(handle(), entries, capacity);
   });
 }
 
 py::bytes Node::writes() const {
-  return all_of<simcuWrite>(
+  return bytes_of<simcuWrite>(
       [&](simcuWrite* writes, std::size_t capacity) { return sim_library().Writes(handle(), writes, capacity); });
 }
 
@@ -145,13 +156,14 @@ bool Process::enter(int order) {
 }
 
 py::bytes Process::calls(std::size_t first) const {
-  return all_of<simcuCall>(
+  return bytes_of<simcuCall>(
       [&](simcuCall* calls, std::size_t capacity) { return sim_library().Calls(handle(), first, calls, capacity); });
 }
 
 py::list Process::resolve(std::uint64_t address, std::uint64_t size) const {
-  std::vector<simcuPiece> pieces(sim_library().Resolve(handle(), address, size, nullptr, 0));
-  sim_library().Resolve(handle(), address, size, pieces.data(), pieces.size());
+  const std::vector<simcuPiece> pieces = all_of<simcuPiece>([&](simcuPiece* found, std::size_t capacity) {
+    return sim_library().Resolve(handle(), address, size, found, capacity);
+  });
   py::list out;
   for (const simcuPiece& piece : pieces) {
     out.append(py::make_tuple(piece.from_bytes, piece.size_bytes, piece.device, piece.owner_rank, piece.allocation,

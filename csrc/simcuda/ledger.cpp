@@ -31,64 +31,77 @@ void append(std::vector<simcuLedgerEntry>& entries, int rank, const Row& row) {
                      .bytes = row.bytes});
 }
 
-void append_memory(std::vector<simcuLedgerEntry>& entries, const Process& process) {
+template <typename Visit>
+void visit_memory(const Process& process, const Visit& visit) {
   for (const auto& [value, handle] : process.handles) {
     const bool multicast = handle.multicast != nullptr;
-    append(entries, process.rank,
-           {multicast ? LedgerKind::kMulticast : LedgerKind::kAllocation, handle.birth, handle.references,
-            multicast ? -1 : handle.allocation->device, multicast ? handle.multicast->size : handle.allocation->size});
+    visit(process.rank,
+          Row{multicast ? LedgerKind::kMulticast : LedgerKind::kAllocation, handle.birth, handle.references,
+              multicast ? -1 : handle.allocation->device, multicast ? handle.multicast->size : handle.allocation->size});
   }
   for (const auto& [address, reservation] : process.space.reservations) {
     if (!reservation.internal) {
-      append(entries, process.rank, {LedgerKind::kReservation, reservation.birth, 1, -1, reservation.size});
+      visit(process.rank, Row{LedgerKind::kReservation, reservation.birth, 1, -1, reservation.size});
     }
   }
   for (const auto& [address, mapping] : process.space.mappings) {
-    append(entries, process.rank,
-           {mapping.plain ? LedgerKind::kPlain : LedgerKind::kMapping, mapping.birth, 1,
-            mapping.allocation ? mapping.allocation->device : -1, mapping.size});
+    visit(process.rank, Row{mapping.plain ? LedgerKind::kPlain : LedgerKind::kMapping, mapping.birth, 1,
+                            mapping.allocation ? mapping.allocation->device : -1, mapping.size});
   }
 }
 
-void append_contexts(std::vector<simcuLedgerEntry>& entries, const Process& process) {
+template <typename Visit>
+void visit_contexts(const Process& process, const Visit& visit) {
   for (const Context* context : process.contexts()) {
-    append(entries, process.rank, {LedgerKind::kContext, context->birth, context->retains, context->device, 0});
+    visit(process.rank, Row{LedgerKind::kContext, context->birth, context->retains, context->device, 0});
     for (const auto& [handle, stream] : context->streams->created()) {
-      append(entries, process.rank, {LedgerKind::kStream, stream->birth, 1, context->device, 0});
+      visit(process.rank, Row{LedgerKind::kStream, stream->birth, 1, context->device, 0});
     }
     for (const auto& [handle, event] : context->events->all()) {
-      append(entries, process.rank, {LedgerKind::kEvent, event->birth, 1, context->device, 0});
+      visit(process.rank, Row{LedgerKind::kEvent, event->birth, 1, context->device, 0});
     }
     for (const auto& [handle, module] : context->modules->all()) {
-      append(entries, process.rank, {LedgerKind::kModule, module.birth, 1, context->device, 0});
+      visit(process.rank, Row{LedgerKind::kModule, module.birth, 1, context->device, 0});
     }
+  }
+}
+
+// Calls visit(rank, row) for everything alive, in no particular order.
+template <typename Visit>
+void visit_all(Node& node, const Visit& visit) {
+  node.descriptors.sweep();
+  for (const auto& process : node.processes()) {
+    visit_memory(*process, visit);
+    visit_contexts(*process, visit);
+  }
+  for (const auto& object : node.multicast_objects()) {
+    for (const auto& [device, bound] : object->bindings()) {
+      for (const auto& [offset, binding] : bound) {
+        visit(binding.owner->rank, Row{LedgerKind::kBinding, binding.birth, 1, device, binding.size});
+      }
+    }
+  }
+  for (const Exported& exported : node.descriptors.all()) {
+    visit(exported.owner == nullptr ? -1 : exported.owner->rank,
+          Row{LedgerKind::kDescriptor, exported.birth, 1, -1, 0});
   }
 }
 
 }  // namespace
 
 std::vector<simcuLedgerEntry> ledger_of(Node& node) {
-  node.descriptors.sweep();
   std::vector<simcuLedgerEntry> entries;
-  for (const auto& process : node.processes()) {
-    append_memory(entries, *process);
-    append_contexts(entries, *process);
-  }
-  for (const auto& object : node.multicast_objects()) {
-    for (const auto& [device, bound] : object->bindings()) {
-      for (const auto& [offset, binding] : bound) {
-        append(entries, binding.owner->rank, {LedgerKind::kBinding, binding.birth, 1, device, binding.size});
-      }
-    }
-  }
-  for (const Exported& exported : node.descriptors.all()) {
-    append(entries, exported.owner == nullptr ? -1 : exported.owner->rank,
-           {LedgerKind::kDescriptor, exported.birth, 1, -1, 0});
-  }
+  visit_all(node, [&](int rank, const Row& row) { append(entries, rank, row); });
   std::sort(entries.begin(), entries.end(), [](const simcuLedgerEntry& a, const simcuLedgerEntry& b) {
     return std::tie(a.rank, a.kind, a.ordinal) < std::tie(b.rank, b.kind, b.ordinal);
   });
   return entries;
+}
+
+std::size_t ledger_size(Node& node) {
+  std::size_t size = 0;
+  visit_all(node, [&](int, const Row&) { ++size; });
+  return size;
 }
 
 void WriteLog::record(std::uint32_t step, int rank, const Stretch& stretch, std::uint64_t size) {

@@ -42,7 +42,10 @@ struct Birth {
   std::uint16_t owner = 0;
 };
 
+// Everything alive, ordered by (rank, kind, ordinal).
 std::vector<simcuLedgerEntry> ledger_of(Node& node);
+// How many entries that are.
+std::size_t ledger_size(Node& node);
 
 // Writes to device memory in order; neighbouring ones of one writer in one step are one entry.
 class WriteLog {

@@ -73,7 +73,7 @@ std::shared_ptr<PhysicalRange> Node::take_physical(int device, std::uint64_t siz
 
 std::uint64_t Node::memory_used(int device) {
   descriptors.sweep();
-  return devices_[static_cast<std::size_t>(device)]->used();
+  return memory_taken(device);
 }
 
 std::shared_ptr<MulticastObject> Node::create_multicast(std::uint64_t size, std::size_t device_count,

@@ -48,6 +48,8 @@ class Node {
   // Null when the device has no such stretch free.
   std::shared_ptr<PhysicalRange> take_physical(int device, std::uint64_t size);
   std::uint64_t memory_used(int device);
+  // As of the last look at exported descriptors.
+  std::uint64_t memory_taken(int device) const { return devices_[static_cast<std::size_t>(device)]->used(); }
   std::uint64_t memory_total(int device) const { return devices_[static_cast<std::size_t>(device)]->size(); }
   std::uint32_t next_allocation_id() { return next_allocation_id_++; }
 

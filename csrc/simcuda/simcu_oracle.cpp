@@ -127,6 +127,16 @@ uint64_t simcuMulticastUsed(simcuNode node, int device) {
   return node_of(node).multicast_used[static_cast<size_t>(device)];
 }
 
+void simcuUsed(simcuNode node, simcuUsage* usage) {
+  Node& used = node_of(node);
+  usage->handles = ledger_size(used);  // looks at the descriptors too
+  usage->memory_bytes = usage->multicast_bytes = 0;
+  for (int device = 0; device < used.machine.device_count; ++device) {
+    usage->memory_bytes += used.memory_taken(device);
+    usage->multicast_bytes += used.multicast_used[static_cast<size_t>(device)];
+  }
+}
+
 void simcuWritesRecord(simcuNode node, int on) { node_of(node).writes.record_from_now(on != 0); }
 
 size_t simcuWrites(simcuNode node, simcuWrite* writes, size_t capacity) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,11 +13,12 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import strategies as st
 
-from allranks import sim
+from allranks import _native, sim
 from allranks.conformance.backend import load_backend
 from allranks.conformance.engine import Engine, draw_programs, draw_values
 from allranks.conformance.program import Program
 
+SOURCES = Path(__file__).resolve().parents[2]
 COUNT = 12
 FAMILIES = ("COLL", "LIFE")
 
@@ -41,12 +43,16 @@ def digests(seed: int = 0, count: int = COUNT) -> dict[str, str]:
     return engine.result.draws
 
 
-def by_command(folder: Path, backend: str) -> dict[str, str]:
-    """Give the digests that ``allranks check --json`` writes, run in a folder."""
+def by_command(folder: Path, backend: str, package_in: Path | None = None) -> dict[str, str]:
+    """Give the digests that ``allranks check --json`` writes, run in a folder; `package_in` is where the package is."""
     code = "import sys; from allranks.cli import main; sys.exit(main())"
+    environment = dict(os.environ)
+    if package_in is not None:
+        environment["PYTHONPATH"] = str(package_in)
+        code = f"import allranks; assert allranks.__file__.startswith({str(package_in)!r}); {code}"
     arguments = ["check", "COLL-1", "LIFE-1", "--ranks", "2", "--programs", str(COUNT), "--json", "report.json"]
     command = [sys.executable, "-P", "-c", code, *arguments, "--backend", backend]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, env=environment)
     draws: dict[str, str] = json.loads((folder / "report.json").read_text(encoding="utf-8"))["draws"]
     return draws
 
@@ -75,6 +81,16 @@ def test_two_processes_with_and_without_a_local_module_and_one_and_two_workers(t
     assert by_command(tmp_path, "random_helper:Backend") == here
     assert by_pytest(tmp_path / "empty", "-n", "1") == here
     assert by_pytest(tmp_path / "empty", "-n", "2") == here
+
+
+def test_the_installed_package_and_the_source_tree(tmp_path: Path) -> None:
+    """An editable install imports the sources where they lie; here by links to them, beside the built libraries."""
+    stage = tmp_path / "stage"
+    built = (str(sim.library_path()), str(_native.__file__))
+    make_stage = SOURCES / "csrc" / "cmake" / "make_stage.py"
+    subprocess.run([sys.executable, str(make_stage), str(SOURCES), str(stage / "allranks"), *built], check=True)
+    (tmp_path / "empty").mkdir()
+    assert by_command(tmp_path / "empty", "plain", stage) == digests()
 
 
 def test_the_digest_depends_on_the_seed_and_on_every_program() -> None:

@@ -19,6 +19,7 @@ from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import (
     Allocate,
     Bind,
+    CloseGroup,
     Connect,
     Free,
     OpenGroup,
@@ -115,6 +116,19 @@ def test_it_stops_when_the_runs_are_used_up() -> None:
     small = reduce_program(program, predicate, max_runs=3)
     assert len(tried) == 3
     assert predicate(small)
+
+
+def test_steps_that_only_make_up_for_each_other_go_together() -> None:
+    opened, closed, bound = OpenGroup(capacity_bytes=2 << 20), CloseGroup(), Bind(buffer=Operand(0))
+    program = Program(rank_count=2, steps=(Allocate(size_bytes=4096), opened, closed, opened, bound))
+
+    def predicate(candidate: Program) -> bool:
+        """Whether the binding is the first thing in the only group that is alive."""
+        kinds = [type(step) for step in candidate.steps]
+        return kinds.count(OpenGroup) - kinds.count(CloseGroup) == 1 and Bind in kinds and Allocate in kinds
+
+    small = reduce_program(program, predicate)
+    assert [type(step) for step in small.steps] == [Allocate, OpenGroup, Bind]
 
 
 def test_nothing_smaller_is_left_as_it_is() -> None:

@@ -256,6 +256,16 @@ SIMCU_EXPORT const char* simcuCheckInvariants(simcuNode node);
 SIMCU_EXPORT uint64_t simcuMemoryUsed(simcuNode node, int device);
 SIMCU_EXPORT uint64_t simcuMulticastUsed(simcuNode node, int device);
 
+/* What a node has in use, all devices and processes together. */
+typedef struct simcuUsage {
+  size_t struct_bytes; /* sizeof(simcuUsage) */
+  uint64_t memory_bytes;
+  uint64_t multicast_bytes;
+  uint64_t handles; /* entries of the ledger */
+} simcuUsage;
+
+SIMCU_EXPORT void simcuUsed(simcuNode node, simcuUsage* usage);
+
 /* What was written, coalesced: every store, copy and memset that reached device memory since the last call of
  * simcuWritesClear, in order. Recording costs time and is off until switched on. */
 typedef struct simcuWrite {

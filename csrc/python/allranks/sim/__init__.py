@@ -16,6 +16,7 @@ from allranks.sim.node import (
     WRITE_DTYPE,
     LedgerEntry,
     Node,
+    NodeUsage,
     Piece,
     Placement,
     PlacementRule,
@@ -23,7 +24,7 @@ from allranks.sim.node import (
     call_name,
     library_path,
 )
-from allranks.sim.turns import WaitResult, label, leave, notify, now, unbind, wait, yield_turn
+from allranks.sim.turns import Gathering, WaitResult, label, leave, notify, now, unbind, wait, yield_turn
 
 __all__ = [
     "CALL_DTYPE",
@@ -33,9 +34,11 @@ __all__ = [
     "MACHINES",
     "MIB",
     "WRITE_DTYPE",
+    "Gathering",
     "LedgerEntry",
     "Machine",
     "Node",
+    "NodeUsage",
     "Piece",
     "Placement",
     "PlacementRule",

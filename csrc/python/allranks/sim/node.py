@@ -74,6 +74,14 @@ class LedgerEntry(NamedTuple):
     bytes: int
 
 
+class NodeUsage(NamedTuple):
+    """What a node has in use: bytes of device memory, bytes of multicast capacity, entries of the ledger."""
+
+    memory_bytes: int
+    multicast_bytes: int
+    handles: int
+
+
 class Piece(NamedTuple):
     """Where a stretch of an address range leads: (device, allocation, offset); device -1 is nowhere."""
 
@@ -227,6 +235,11 @@ class Process:
         self._native.close()
 
 
+@functools.cache
+def _fields_of(machine: Machine) -> dict[str, Any]:
+    return machine.as_fields()
+
+
 class Node:
     """One simulated host.
 
@@ -245,7 +258,7 @@ class Node:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self._native = _sim.Node(machine.as_fields())
+        self._native = _sim.Node(_fields_of(machine))
 
     def create_process(self, rank: int, placement: Placement | None = None) -> Process:
         """Make a virtual process that reports call rank `rank`."""
@@ -299,24 +312,13 @@ class Node:
         """Give everything alive, ordered by (rank, kind, ordinal)."""
         rows = np.frombuffer(self._native.ledger(), dtype=_LEDGER_DTYPE)
         return [
-            LedgerEntry(
-                kind=LEDGER_KINDS[row["kind"]],
-                rank=int(row["rank"]),
-                ordinal=int(row["ordinal"]),
-                step=int(row["step"]),
-                call=call_name(int(row["call"])),
-                owner=int(row["owner"]),
-                references=int(row["references"]),
-                device=int(row["device"]),
-                bytes=int(row["bytes"]),
-            )
-            for row in rows
+            LedgerEntry(LEDGER_KINDS[kind], rank, ordinal, step, call_name(call), owner, references, device, size)
+            for kind, rank, ordinal, step, call, owner, references, device, _, size in rows.tolist()
         ]
 
-    @property
-    def handles_alive(self) -> int:
-        """How many entries the ledger has."""
-        return len(self._native.ledger()) // _LEDGER_DTYPE.itemsize
+    def used(self) -> NodeUsage:
+        """Give what is in use, all devices and processes together."""
+        return NodeUsage(*self._native.used())
 
     def incidents(self) -> list[dict[str, Any]]:
         """Give what hardware tolerates or leaves undefined although it is wrong, and sticky errors."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from allranks._native import sim as _sim
 
@@ -15,6 +15,38 @@ class WaitResult(enum.Enum):
     TIMEOUT = 1
     STALLED = 2
     NO_RUN = 3
+
+
+class Gathering:
+    """Where some ranks come together once; those that are early wait for the others.
+
+    Parameters
+    ----------
+    members : sequence of int
+        The ranks.
+    object : str
+        What it is, for stories: ``"connect #3"``.
+    """
+
+    __slots__ = ("_native",)
+
+    def __init__(self, members: Sequence[int], object: str) -> None:
+        self._native = _sim.Gathering(members, object)
+
+    def arrive(self, rank: int, *, timeout_s: float | None = None) -> WaitResult:
+        """Come, and wait until all have; called by the rank's own task.
+
+        Raises
+        ------
+        ValueError
+            If the rank is no member.
+        """
+        ended = self._native.arrive(rank, timeout_s)
+        return WaitResult(ended) if ended else WaitResult.READY
+
+    def missing(self) -> list[int]:
+        """Give the members that have not come, in their order."""
+        return self._native.missing()
 
 
 def label(step: int, operation: str, *, owner: int = 0) -> None:
