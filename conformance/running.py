@@ -234,8 +234,8 @@ def _check_world(
             raise UsageError(f"machine={machine!r}: world {world} has host memory and no simulated machine")
         if "host" not in spaces_of(backend):
             raise UsageError(
-                f"world={world!r}: backend {backend.name} works on device memory, which takes a GPU that is not there; "
-                "world threads has a simulated one"
+                f"world={world!r}: backend {backend.name} works on device memory; there is no GPU, and the simulated "
+                "driver is not available across processes yet (world threads has it)"
             )
         return
     if "device" not in spaces_of(backend):

@@ -88,10 +88,8 @@ def _thread(thread: ThreadState) -> str:
     }[thread.state]
 
 
-def moment(
-    run: Run, verdict: Verdict | None, places: list[Place], threads: list[list[ThreadState]]
-) -> dict[str, Any] | None:
-    """Give who waits for whom, and what the others are at; None: all ended well."""
+def moment(run: Run, verdict: Verdict | None, places: list[Place], threads: list[list[ThreadState]]) -> dict[str, Any]:
+    """Give who waits for whom, and what the others are at."""
     waits, others = [], []
     for number, (rank, place) in enumerate(zip(run.ranks, places, strict=True)):
         at = {"rank": number, "step": place.step, "operation": place.operation}
@@ -104,8 +102,6 @@ def moment(
             waits.append({**at, "call": main.call + limited, "object": thing, "waits_for": []})
         else:
             others.append({**at, "state": _state(rank, main)})
-    if verdict is None and all(rank.state == "done" for rank in run.ranks):
-        return None
     return {"kind": "stall" if verdict else "end", "verdict": verdict or "died", "waits": waits, "others": others}
 
 
@@ -146,7 +142,7 @@ def notes(run: Run, threads: list[list[ThreadState]], *, native: bool) -> tuple[
 
 
 def _can_tell(rank: Rank, threads: list[ThreadState]) -> bool:
-    return rank.state in ("at work", "meets") and all(thread.state != "stopped" for thread in threads)
+    return rank.left and all(thread.state != "stopped" for thread in threads)
 
 
 def _complete(worker: Worker, before: int) -> bool:
