@@ -164,20 +164,37 @@ def spaces_of(backend: Backend) -> tuple[MemorySpace, ...]:
     return found
 
 
+def versions_of(backend: Backend) -> dict[str, str]:
+    """Give the versions of the library that a backend reports; empty: it does not."""
+    versions: Callable[[], dict[str, str]] = getattr(backend, "versions", dict)
+    return dict(versions())
+
+
 _SHIPPED: Final = {
     "refimpl": "allranks.conformance.backends.refimpl:ReferenceBackend",
     "plain": "allranks.conformance.backends.plain:PlainBackend",
+    "mpi": "allranks.conformance.backends.mpi:MpiBackend",
+    "torch": "allranks.conformance.backends.torch:TorchBackend",
 }
 
 
 def load_backend(name: str) -> Backend:
     """Find a backend by name, or as ``module:Class``; the module may lie in the current folder.
 
+    After it may come a fault that it is given: ``mpi+corrupt-byte``.
+
     Raises
     ------
     allranks.errors.UsageError
         If there is none, it cannot be imported, or it does not follow the protocol; the message says what is missing.
     """
+    inner, plus, fault = name.rpartition("+")
+    if plus:
+        from allranks.conformance.corpus.faulty import FAULT_KINDS, FaultyBackend
+
+        if fault not in FAULT_KINDS:
+            raise UsageError(f"backend={name!r}: fault {fault!r}: known are {', '.join(FAULT_KINDS)}")
+        return FaultyBackend(load_backend(inner), fault)
     target = _SHIPPED.get(name, name)
     module_name, colon, class_name = target.partition(":")
     if not colon:
@@ -213,6 +230,8 @@ def make_backend(found: Any, name: str = "") -> Backend:
             raise UsageError(f"{where}: class {kind.__name__} has no method {needed}")
     try:
         backend: Backend = found() if isinstance(found, type) else found
+    except UsageError:  # it says itself what it misses
+        raise
     except Exception as error:  # the user's own code, which may raise anything
         raise UsageError(f"{where}: {kind.__name__}() raises {type(error).__name__}: {error}") from error
     if not isinstance(getattr(backend, "name", None), str):

@@ -7,6 +7,7 @@ something that no Program is, gives one error that names the place and the rule.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import types
 import typing
@@ -81,12 +82,16 @@ def dumps(case: Case) -> str:
     return json.dumps({"allranks_case": VERSION, **fields, "program": _encode(case.program)}, indent=1) + "\n"
 
 
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind, vars(program_module))
+
+
 class _Reader:
     """Decodes JSON values by the type annotations of the dataclasses."""
 
     def __init__(self, source: str) -> None:
         self.source = source
-        self.hints: dict[type, dict[str, Any]] = {}
 
     def fail(self, place: str, value: Any, rule: str) -> UsageError:
         shown = repr(value)
@@ -156,8 +161,7 @@ class _Reader:
     def record(self, kind: type, value: Any, place: str) -> Any:
         if not isinstance(value, Mapping):
             raise self.fail(place, value, f"wants the fields of {kind.__name__}")
-        if kind not in self.hints:
-            self.hints[kind] = typing.get_type_hints(kind, vars(program_module))
+        hints = _hints(kind)
         fields = {field.name: field for field in dataclasses.fields(kind)}
         for name in value:
             if name not in fields:
@@ -166,9 +170,7 @@ class _Reader:
             needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
             if needed and name not in value:
                 raise self.fail(f"{place}.{name}", None, f"{kind.__name__} needs it")
-        return kind(
-            **{name: self.read(self.hints[kind][name], item, f"{place}.{name}") for name, item in value.items()}
-        )
+        return kind(**{name: self.read(hints[name], item, f"{place}.{name}") for name, item in value.items()})
 
 
 def _count(steps: tuple[program_module.Step, ...]) -> int:

@@ -18,12 +18,14 @@ from allranks.conformance.checks import Violation, judge
 from allranks.conformance.determinism import DETERMINISM, RUNS, parting
 from allranks.conformance.draws import draw_programs
 from allranks.conformance.faults import PROGRAMS, in_turn, with_faults
+from allranks.conformance.narrowing import Contract, Narrowing
 from allranks.conformance.plan import planned
 from allranks.conformance.program import Program
 from allranks.conformance.reduce import reduce_program
 from allranks.conformance.requirements import FAMILIES, REQUIREMENTS
 from allranks.conformance.schedules import realised
-from allranks.conformance.trace import Trace
+from allranks.conformance.trace import HOST, Trace
+from allranks.conformance.worlds import World
 from allranks.conformance.worlds.threads import QUIET_TIMEOUT_S, RunOptions, ThreadsWorld
 
 # What shipped cases are counted under, beside the families.
@@ -45,6 +47,7 @@ class Finding:
     trace: Trace
     source: str
     examples: int  # how many Programs of the source had been run by then
+    shown: tuple[int, int] | None = None  # how often it showed, of how many times that it was run again
 
 
 @dataclass(slots=True)
@@ -74,6 +77,10 @@ class Ran:
         That the Program was run again and gave another Trace.
     interruption : Finding, optional
         That the backend kept its turn for ever outside of the driver, or ended the process.
+    narrowed : mapping of Narrowing to int
+        How many steps were brought back within the library's contract.
+    facts : mapping of str to str
+        Versions of what is under test, as far as the world knows them.
     """
 
     source: str
@@ -83,6 +90,8 @@ class Ran:
     findings: list[Finding] = field(default_factory=list)
     differs: Finding | None = None
     interruption: Finding | None = None
+    narrowed: dict[Narrowing, int] = field(default_factory=dict)
+    facts: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -102,6 +111,9 @@ class Result:
     interruptions: list[Finding] = field(default_factory=list)
     draws: dict[str, str] = field(default_factory=dict)  # digest of the Programs drawn, by family
     stopped: dict[str, int] = field(default_factory=dict)  # sources given up, and after how many Programs
+    unseen: frozenset[str] = frozenset()  # requirements that cannot be evaluated in the world
+    narrowed: dict[Narrowing, int] = field(default_factory=dict)  # steps brought back within the library's contract
+    facts: dict[str, str] = field(default_factory=dict)  # versions of what was under test
 
     def __post_init__(self) -> None:
         for name in self.requirements:
@@ -122,6 +134,12 @@ class Result:
             self.nondeterministic.append(ran.differs)
         if ran.interruption is not None:
             self.interruptions.append(ran.interruption)
+        self._note(ran)
+
+    def _note(self, other: Ran | Result) -> None:
+        for one, steps in other.narrowed.items():
+            self.narrowed[one] = self.narrowed.get(one, 0) + steps
+        self.facts.update(other.facts)
 
     def absorb(self, other: Result) -> None:
         """Take in the result of other Programs, which are judged by some or all of the same requirements."""
@@ -138,11 +156,14 @@ class Result:
         self.interruptions += other.interruptions
         self.draws.update(other.draws)
         self.stopped.update(other.stopped)
+        self._note(other)
 
     def status(self, requirement: str) -> str:
         """Give "fail", "pass", "not supported" or "not run"."""
         if requirement in self.findings:
             return "fail"
+        if requirement in self.unseen:
+            return "not supported"
         needs = REQUIREMENTS[requirement].capabilities
         if needs and not set(needs) & set(self.capabilities):
             return "not supported"
@@ -154,7 +175,7 @@ Starting = Callable[[int], None]
 
 
 class Engine:
-    """Checks a backend in world `threads`.
+    """Checks a backend in a world.
 
     Parameters
     ----------
@@ -176,6 +197,12 @@ class Engine:
         Real seconds that a rank may keep the turn without coming by the driver.
     board : mutable sequence of int, optional
         Where ranks write what they do; see `ThreadsWorld`.
+    world : World, optional
+        Where Programs run; a `ThreadsWorld` by default. It is closed with the engine.
+    unseen : frozenset of str
+        Requirements that cannot be evaluated in that world.
+    contract : Contract, optional
+        What every Program is brought within.
     """
 
     def __init__(
@@ -190,12 +217,19 @@ class Engine:
         starting: Starting = lambda examples: None,
         quiet_timeout_s: float = QUIET_TIMEOUT_S,
         board: MutableSequence[int] | None = None,
+        world: World | None = None,
+        unseen: frozenset[str] = frozenset(),
+        contract: Contract | None = None,
     ) -> None:
-        self.world = ThreadsWorld(backend, machine, quiet_timeout_s=quiet_timeout_s, board=board)
+        self.contract = contract or Contract()
+        self.world = world or ThreadsWorld(backend, machine, quiet_timeout_s=quiet_timeout_s, board=board)
+        self.most_ranks = machine.device_count if world is None else max_ranks
         self.max_ranks = max_ranks
         self.progress = progress
         self.starting = starting
-        self.result = Result(backend.name, machine.name, seed, max_ranks, requirements)
+        self.result = Result(
+            backend.name, machine.name if world is None else HOST, seed, max_ranks, requirements, unseen=unseen
+        )
 
     def run_case(self, name: str, case: Case) -> Trace:
         """Run one case and judge it; one that is about differing Traces is run again until it gives another."""
@@ -203,7 +237,7 @@ class Engine:
 
     def run_cases(self, cases: Iterable[tuple[str, Case]], *, skip: int = 0) -> None:
         """Run cases that the machine has room for, but for the first `skip` of them."""
-        fitting = [case for _, case in cases if case.program.rank_count <= self.world.machine.device_count]
+        fitting = [case for _, case in cases if case.program.rank_count <= self.most_ranks]
         for examples, case in enumerate(fitting, start=1):
             if examples > skip and not self._gives_up(CASES, examples):
                 self._run(case.program, CASES, examples)
@@ -250,11 +284,15 @@ class Engine:
     def _run(self, program: Program, source: str, examples: int, *, again: int = 1) -> Trace:
         result = self.result
         self.starting(examples)
+        before = dict(self.contract.changed)
+        program = self.contract.within(program)
         plan = list(planned(program))
         trace = self.world.run(program, plan=plan)
         ran = Ran(source=source, examples=examples, capabilities=trace.capabilities)
+        ran.narrowed = self.contract.changed_since(before)
+        ran.facts = dict(getattr(self.world, "facts", {}))
         # One run in 50 is done twice: a difference is a finding of its own, about the backend or about us.
-        if examples % 50 == 1 and not trace.outside:
+        if self.world.deterministic and examples % 50 == 1 and not trace.outside:
             differs = parting(trace, lambda: self.world.run(program, plan=plan), plan, times=again)
             if differs is not None:
                 ran.differs = _finding(program, trace, differs, source, examples)
@@ -265,6 +303,10 @@ class Engine:
         if trace.outside:
             ran.interruption = interruption(
                 program, trace, f"a rank kept its turn without coming by the driver:\n{trace.outside}", source, examples
+            )
+        elif trace.waited:
+            ran.interruption = interruption(
+                program, trace, "it did not come to its end before the world's deadline", source, examples
             )
         result.add(ran)
         self.progress(ran)
@@ -299,6 +341,7 @@ class Engine:
             trace=trace,
             source=finding.source,
             examples=finding.examples,
+            shown=finding.shown,
         )
 
     def close(self) -> None:

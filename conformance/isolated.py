@@ -32,6 +32,7 @@ from allranks.conformance.engine import (
     Tally,
     interruption,
 )
+from allranks.conformance.narrowing import contract_of
 from allranks.conformance.plan import planned
 from allranks.conformance.program import Program
 from allranks.conformance.trace import OPENING, Event, Trace, place_of
@@ -292,9 +293,11 @@ def _program(job: Job, number: int) -> Program:
     """Give a Program by its number, by drawing it again."""
     if job.case is not None:
         return job.case.program
+    contract = contract_of(load_backend(job.backend), strict=job.strict)
     if job.source == CASES:
         room = job.machine.device_count
-        return [case.program for case in shipped().values() if case.program.rank_count <= room][number - 1]
+        fitting = [case.program for case in shipped().values() if case.program.rank_count <= room]
+        return contract.within(fitting[number - 1])
     found: list[Program] = []
 
     def use(program: Program, examples: int) -> None:
@@ -302,7 +305,7 @@ def _program(job: Job, number: int) -> Program:
             found.append(program)
 
     draw_programs(job.source, job.count, use, seed=job.seed, max_ranks=job.max_ranks)
-    return found[0]
+    return contract.within(found[0])
 
 
 def reduce_findings(findings: Sequence[Finding], job: Job, *, processes: int = 1) -> list[Finding]:

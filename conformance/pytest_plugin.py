@@ -42,6 +42,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--allranks-requirements", metavar="ID,...", help="ids or families (default: all)")
     group.addoption("--allranks-expected-failures", metavar="FILE", help="TOML file: requirement = reason")
     group.addoption("--allranks-case-dir", metavar="DIR", help="where failing cases go (default allranks-cases)")
+    group.addoption(
+        "--allranks-world", metavar="W", help="threads, processes or mpi (default: as the backend needs it)"
+    )
+    group.addoption("--allranks-launcher", metavar="L", help="world mpi: mpiexec, srun, torchrun; none in every rank")
+    group.addoption("--allranks-deadline", metavar="S", help="worlds of processes: seconds without progress")
     group.addoption("--allranks-quiet-timeout", metavar="S", help="seconds that the backend may stay away (default 20)")
 
 
@@ -110,6 +115,9 @@ def _settings(config: pytest.Config) -> Settings:
         "expected_failures": lambda text: config.invocation_params.dir / text,
         "case_dir": options.folder,
         "quiet_timeout": options.seconds,
+        "world": str,
+        "launcher": str,
+        "deadline": options.seconds,
     }
     values = {}
     for name, reader in readers.items():
@@ -117,9 +125,20 @@ def _settings(config: pytest.Config) -> Settings:
         if text is not None:
             values[name] = options.read(f"--allranks-{name.replace('_', '-')}", reader, text)
     values.pop("case_dir", None)
-    if "quiet_timeout" in values:
-        values["quiet_timeout_s"] = values.pop("quiet_timeout")
+    for name in ("quiet_timeout", "deadline"):
+        if name in values:
+            values[f"{name}_s"] = values.pop(name)
     return settings_of(backend=config.option.allranks_backend, **values)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the whole job if some of its ranks are stuck, and this is the first of them."""
+    settings = config.stash.get(_SETTINGS, None)
+    if settings is not None and settings.together:
+        from allranks.conformance.worlds.together import leave
+
+        leave(1)
 
 
 @pytest.hookimpl
@@ -205,12 +224,12 @@ class RequirementItem(pytest.Item):
             raise BrokenError(self._told(result.interruptions[0]))
 
     def _result(self) -> Result:
-        from allranks.conformance.isolated import run_jobs
+        from allranks.conformance.running import check
 
         results = self.config.stash.setdefault(_RESULTS, {})
         if self.source not in results:
             try:
-                ((results[self.source], _),) = run_jobs([self.settings.job(self.source)])
+                results[self.source] = check(self.settings, sources=[self.source])
             except Exception as error:  # noqa: BLE001 -- each test of the source fails of it, and none runs it again
                 results[self.source] = error
         found = results[self.source]
@@ -223,10 +242,14 @@ class RequirementItem(pytest.Item):
         from allranks.conformance.isolated import reduce_findings
         from allranks.conformance.report import describe
         from allranks.conformance.running import CASE_DIR, keep, replay_line
+        from allranks.conformance.worlds.together import first_rank
 
         settings = self.settings
+        if settings.together and not first_rank(settings):
+            return "\n".join(describe(finding))  # the first rank keeps it
         folder = self.config.invocation_params.dir / (self.config.option.allranks_case_dir or CASE_DIR) / self.source
         keep(finding, folder, settings)  # at once: reducing may be interrupted
+        reduced = reduced and settings.world == "threads"  # elsewhere it has been done
         (small,) = reduce_findings([finding], settings.job(self.source)) if reduced else [finding]
         return "\n".join(describe(small, replay_line(keep(small, folder, settings), settings)))
 

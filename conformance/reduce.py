@@ -291,16 +291,19 @@ def _fewer_deviations(program: Program) -> Iterator[Program]:
 
 
 class _OutOfRuns(Exception):  # noqa: N818 -- no error: it ends the search
-    """As many Programs as allowed have been tried."""
+    """As many Programs as allowed have been tried, or for as long as allowed."""
 
 
 class _Search:
     """The smallest failing Program so far, and what has been tried."""
 
-    def __init__(self, program: Program, still_fails: StillFails, max_runs: int) -> None:
+    def __init__(
+        self, program: Program, still_fails: StillFails, max_runs: int, out_of_time: Callable[[], bool]
+    ) -> None:
         self.program = program
         self.still_fails = still_fails
         self.runs_left = max_runs
+        self.out_of_time = out_of_time
         self.seen = {repr(program)}
 
     def attempt(self, candidate: Program) -> bool:
@@ -309,7 +312,7 @@ class _Search:
         if key in self.seen:
             return False
         self.seen.add(key)
-        if self.runs_left == 0:
+        if self.runs_left == 0 or self.out_of_time():
             raise _OutOfRuns
         self.runs_left -= 1
         if not self.still_fails(candidate):
@@ -330,7 +333,13 @@ class _Search:
         return changed
 
 
-def reduce_program(program: Program, still_fails: StillFails, *, max_runs: int = 2000) -> Program:
+def reduce_program(
+    program: Program,
+    still_fails: StillFails,
+    *,
+    max_runs: int = 2000,
+    out_of_time: Callable[[], bool] = lambda: False,
+) -> Program:
     """Give a small Program that still fails.
 
     Parameters
@@ -341,8 +350,10 @@ def reduce_program(program: Program, still_fails: StillFails, *, max_runs: int =
         Whether a Program shows the failure that is meant.
     max_runs : int
         How many Programs to try at most.
+    out_of_time : callable
+        Asked before each Program whether it is enough.
     """
-    search = _Search(program, still_fails, max_runs)
+    search = _Search(program, still_fails, max_runs, out_of_time)
     try:
         if program.schedule:
             search.attempt(dataclasses.replace(program, schedule=()))

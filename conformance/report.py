@@ -16,18 +16,22 @@ from allranks.conformance.determinism import DETERMINISM
 from allranks.conformance.engine import Finding, Result
 from allranks.conformance.expected import NOTHING_EXPECTED, Expected
 from allranks.conformance.requirements import REQUIREMENTS
-from allranks.conformance.story import lanes, tell
+from allranks.conformance.story import lanes, left_behind, tell
 
 SCHEMA: Final = 1
 _STYLES: Final = {"pass": "green", "fail": "bold red", "not supported": "yellow", "not run": "magenta"}
 
 
-def exit_code(result: Result, expected: Expected = NOTHING_EXPECTED) -> int:
-    """Give 1 for a violation of a *must* or a stale expectation, 3 if something was not evaluated, else 0."""
+def exit_code(result: Result, expected: Expected = NOTHING_EXPECTED, *, strict: bool = False) -> int:
+    """Give 1 for a violation of a *must* or a stale expectation, 3 if something was not evaluated, else 0.
+
+    Strictly, the violation of a *should* counts, too.
+    """
     if result.nondeterministic or expected.stale(result):
         return 1
+    failing = ("must", "should") if strict else ("must",)
     broken = {*result.findings, *(finding.requirement for finding in result.interruptions)}
-    if any(REQUIREMENTS[name].level == "must" and not expected.reason(name) for name in broken):
+    if any(REQUIREMENTS[name].level in failing and not expected.reason(name) for name in broken):
         return 1
     statuses = [result.status(name) for name in result.requirements]
     return 3 if "not run" in statuses or set(statuses) <= {"not supported"} else 0
@@ -54,6 +58,8 @@ def print_matrix(console: Console, result: Result, expected: Expected = NOTHING_
     console.print(f"{result.programs} Programs run, {len(result.findings)} requirements broken.")
     if result.nondeterministic:
         console.print(f"[bold red]Uncontrolled nondeterminism:[/] {differing(result)}.")
+    for line in [*versions(result), *narrowed(result)]:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     for line in [*incomplete(result), *expected.stale(result).values()]:
         console.print(f"[bold red]{escape(line)}[/]", highlight=False, soft_wrap=True)
 
@@ -62,6 +68,22 @@ def differing(result: Result) -> str:
     """Say how many Programs gave another Trace when they were run again."""
     count = len(result.nondeterministic)
     return f"{count} {'Program' if count == 1 else 'Programs'} gave another Trace when run again"
+
+
+def versions(result: Result) -> list[str]:
+    """Give a line of what was under test, if the backend says it."""
+    return (
+        [f"Under test: {', '.join(f'{name} {said}' for name, said in result.facts.items())}."] if result.facts else []
+    )
+
+
+def narrowed(result: Result) -> list[str]:
+    """Give a line for each narrowing of the library's contract that has changed what was run."""
+    return [
+        f"{one.requirement}, as far as the contract goes: {one.reason} ({one.source}); {steps} steps were changed so, "
+        "which --strict leaves as they are."
+        for one, steps in result.narrowed.items()
+    ]
 
 
 def incomplete(result: Result) -> list[str]:
@@ -87,7 +109,9 @@ def describe(finding: Finding, replay: str = "") -> list[str]:
     """Give a failure as lines: the story, the lanes, and last the command that shows it again."""
     story = "\n".join(tell(finding.program, finding.trace, finding.violation)).splitlines()
     drawn = [f"    {line}".rstrip() for line in lanes(finding.program, finding.trace)]
-    return [*story, "", *drawn, *(["", f"Again: {replay}"] if replay else [])]
+    seen = [f"Seen again {finding.shown[0]} of {finding.shown[1]} times in fresh workers."] if finding.shown else []
+    left = left_behind(finding.trace)
+    return [*story, *seen, "", *drawn, *(["", *left] if left else []), *(["", f"Again: {replay}"] if replay else [])]
 
 
 def as_json(result: Result, cases: dict[str, str], expected: Expected = NOTHING_EXPECTED) -> dict[str, Any]:
@@ -110,6 +134,11 @@ def as_json(result: Result, cases: dict[str, str], expected: Expected = NOTHING_
         "interrupted": len(result.interruptions),
         "given_up": dict(result.stopped),
         "draws": dict(result.draws),
+        "versions": dict(result.facts),
+        "narrowings": [
+            {"requirement": one.requirement, "reason": one.reason, "source": one.source, "steps": steps}
+            for one, steps in result.narrowed.items()
+        ],
         "requirements": {
             name: {
                 "status": result.status(name),
@@ -132,6 +161,7 @@ def _finding(finding: Finding, case: str | None) -> dict[str, Any]:
         "evidence": finding.violation.evidence,
         "story": tell(finding.program, finding.trace, finding.violation),
         "case": case,
+        **({"shown": finding.shown[0], "run_again": finding.shown[1]} if finding.shown else {}),
     }
 
 

@@ -6,23 +6,31 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+import typing
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from allranks import sim
-from allranks.conformance.backend import Backend, load_backend, make_backend
+from allranks.conformance.backend import Backend, load_backend, make_backend, spaces_of
 from allranks.conformance.casefile import Case, dumps
 from allranks.conformance.cases import shipped
 from allranks.conformance.checks import FAULTED
 from allranks.conformance.engine import CASES, FAULTS, Engine, Finding, Ran, Result, families_of
 from allranks.conformance.expected import NOTHING_EXPECTED, Expected, load_expected
 from allranks.conformance.isolated import reduce_findings, run_jobs
+from allranks.conformance.launchers import Launcher, launch, launcher_of, wire_name
+from allranks.conformance.narrowing import contract_of
+from allranks.conformance.over_processes import ProcessesEngine
 from allranks.conformance.report import describe, differing, exit_code
 from allranks.conformance.requirements import REQUIREMENTS, select
 from allranks.conformance.worker import Job
+from allranks.conformance.worlds.crew import LaunchedCrew
+from allranks.conformance.worlds.launched import LaunchedWorld
+from allranks.conformance.worlds.processes.world import DEADLINE_S, ProcessesWorld
 from allranks.conformance.worlds.threads import QUIET_TIMEOUT_S
+from allranks.conformance.worlds.together import check_together
 from allranks.errors import UsageError
 
 # Generated Programs a family. `ci` draws the same Programs in every run, whatever the seed.
@@ -33,6 +41,10 @@ DEFAULT_RANKS: Final = 4
 MOST_RANKS: Final = 128
 CASE_DIR: Final = Path("allranks-cases")
 _DEVICES: Final = 8
+
+WorldName = Literal["threads", "processes", "mpi"]
+WORLDS: Final = typing.get_args(WorldName)
+REDUCE_S: Final = 60.0
 
 
 class ConformanceError(AssertionError):
@@ -61,6 +73,18 @@ class Settings:
         What is known to fail.
     quiet_timeout_s : float
         Real seconds that a backend may stay away from the driver.
+    world : {"threads", "processes", "mpi"}
+        Where ranks run.
+    deadline_s : float
+        Seconds without progress that end a run in a world of processes.
+    reduce_s : float
+        Seconds for making small what is found there.
+    launcher : {"mpiexec", "srun", "torchrun", "none"}
+        What starts the ranks of world `mpi`; "none": it has done so, and this process is one of them.
+    nodes : int
+        Nodes that the ranks of world `mpi` shall think they are on, all of which are this machine.
+    strict : bool
+        Whether Programs also go beyond what the library's contract offers.
     """
 
     backend: str
@@ -71,11 +95,22 @@ class Settings:
     requirements: tuple[str, ...]
     expected: Expected
     quiet_timeout_s: float
+    world: WorldName = "threads"
+    deadline_s: float = DEADLINE_S
+    reduce_s: float = REDUCE_S
+    launcher: Launcher = "mpiexec"
+    nodes: int = 1
+    strict: bool = False
+
+    @property
+    def together(self) -> bool:
+        """Whether this process is one of the ranks."""
+        return self.world == "mpi" and self.launcher == "none"
 
     @property
     def sources(self) -> list[str]:
         """Where Programs come from: the shipped cases, the families and the faults that the requirements need."""
-        faults = [] if FAULTED.isdisjoint(self.requirements) else [FAULTS]
+        faults = [] if FAULTED.isdisjoint(self.requirements) or self.world != "threads" else [FAULTS]
         return [CASES, *families_of(self.requirements), *faults]
 
     def job(self, source: str) -> Job:
@@ -89,6 +124,7 @@ class Settings:
             quiet_timeout_s=self.quiet_timeout_s,
             source=source,
             count=self.programs,
+            strict=self.strict,
         )
 
     def total(self, source: str) -> int | None:
@@ -97,7 +133,12 @@ class Settings:
             return None
         if source != CASES:
             return self.programs
-        return sum(case.program.rank_count <= self.machine.device_count for case in shipped().values())
+        return len(self.cases())
+
+    def cases(self) -> list[tuple[str, Case]]:
+        """Give the shipped cases that there is room for."""
+        room = self.machine.device_count if self.world == "threads" else self.ranks
+        return [(name, case) for name, case in shipped().items() if case.program.rank_count <= room]
 
 
 def machine_of(name: str | None, ranks: int) -> sim.Machine:
@@ -127,6 +168,13 @@ def settings_of(
     requirements: tuple[str, ...] = (),
     expected_failures: Path | None = None,
     quiet_timeout_s: float = QUIET_TIMEOUT_S,
+    world: WorldName | None = None,
+    deadline_s: float | None = None,
+    reduce_s: float | None = None,
+    launcher: Launcher | None = None,
+    nodes: int | None = None,
+    strict: bool = False,
+    made: Backend | None = None,
 ) -> Settings:
     """Check what was asked for, before anything runs.
 
@@ -145,7 +193,14 @@ def settings_of(
         raise UsageError(f"programs={programs}: a whole number from 1 on")
     if not quiet_timeout_s > 0:
         raise UsageError(f"quiet_timeout={quiet_timeout_s}: seconds, more than 0")
+    made = made or load_backend(backend)
+    world = world or world_of(made)
+    _check_world(made, world, machine, deadline_s, reduce_s)
+    chosen = launcher_of(made, world, launcher, nodes)
     return Settings(
+        launcher=chosen,
+        nodes=nodes or 1,
+        strict=strict,
         backend=backend,
         machine=machine_of(machine, ranks),
         ranks=ranks,
@@ -154,22 +209,109 @@ def settings_of(
         requirements=select(list(requirements)),
         expected=load_expected(expected_failures) if expected_failures is not None else NOTHING_EXPECTED,
         quiet_timeout_s=quiet_timeout_s,
+        world=world,
+        deadline_s=DEADLINE_S if deadline_s is None else deadline_s,
+        reduce_s=REDUCE_S if reduce_s is None else reduce_s,
     )
 
 
-def check(settings: Settings, *, processes: int = 1, progress: Callable[[Ran], None] = lambda ran: None) -> Result:
-    """Run everything, in processes of its own, and give what came of it; nothing is reduced yet."""
+def world_of(backend: Backend) -> WorldName:
+    """Give the world that a backend runs in where none is asked for."""
+    if "device" in spaces_of(backend):
+        return "threads"
+    wanted: WorldName = getattr(backend, "world", "processes")
+    return wanted
+
+
+def _check_world(
+    backend: Backend, world: WorldName, machine: str | None, deadline_s: float | None, reduce_s: float | None
+) -> None:
+    """Check that the world can do what was asked for."""
+    if world not in WORLDS:
+        raise UsageError(f"world={world!r}: one of {', '.join(WORLDS)}")
+    if world != "threads":
+        if machine is not None:
+            raise UsageError(f"machine={machine!r}: world {world} has host memory and no simulated machine")
+        if "host" not in spaces_of(backend):
+            raise UsageError(
+                f"world={world!r}: backend {backend.name} works on device memory, which takes a GPU that is not there; "
+                "world threads has a simulated one"
+            )
+        return
+    if "device" not in spaces_of(backend):
+        other = world_of(backend)
+        raise UsageError(f"world='threads': backend {backend.name} works on host memory; take world {other}")
+    if deadline_s is not None:
+        raise UsageError(f"deadline={deadline_s:g}: world threads knows at once when nothing can go on; it has none")
+    if reduce_s is not None:
+        raise UsageError(f"reduce={reduce_s:g}: world threads reduces by a number of runs, not by time")
+
+
+def check(
+    settings: Settings,
+    *,
+    sources: Sequence[str] | None = None,
+    processes: int = 1,
+    progress: Callable[[Ran], None] = lambda ran: None,
+) -> Result:
+    """Run everything, in processes of its own, and give what came of it; nothing is reduced yet.
+
+    In world `processes` it is run again as often as it takes to know how reliably it shows, and then reduced.
+    """
+    chosen = settings.sources if sources is None else sources
+    if settings.together:
+        return check_together(settings, chosen, progress)
+    if settings.world != "threads":
+        return _check_processes(settings, chosen, progress)
     total = Result(
         load_backend(settings.backend).name, settings.machine.name, settings.seed, settings.ranks, settings.requirements
     )
-    jobs = [settings.job(source) for source in settings.sources]
+    jobs = [settings.job(source) for source in chosen]
     for result, _ in run_jobs(jobs, processes=processes, progress=progress):
         total.absorb(result)
     return total
 
 
+def _check_processes(settings: Settings, sources: Sequence[str], progress: Callable[[Ran], None]) -> Result:
+    engine = ProcessesEngine(
+        make_world(settings),
+        settings.machine,
+        settings.requirements,
+        seed=settings.seed,
+        max_ranks=settings.ranks,
+        progress=progress,
+        strict=settings.strict,
+    )
+    try:
+        engine.check(sources, settings.programs)
+        engine.confirm()
+        engine.reduce(settings.reduce_s)
+        engine.show()
+    finally:
+        engine.close()
+    return engine.result
+
+
+def make_world(settings: Settings) -> ProcessesWorld | LaunchedWorld:
+    """Make the world of processes that the settings ask for.
+
+    Raises
+    ------
+    allranks.errors.UsageError
+        If something is missing that it needs.
+    """
+    if settings.world == "processes":
+        return ProcessesWorld(settings.backend, deadline_s=settings.deadline_s)
+    wire = wire_name(settings.launcher)
+    told = {"backend": settings.backend, "wire": wire, "deadline_s": settings.deadline_s}
+    crew = LaunchedCrew(launch(settings.launcher, settings.ranks, nodes=settings.nodes), settings.ranks, told)
+    return LaunchedWorld(load_backend(settings.backend), crew, deadline_s=settings.deadline_s)
+
+
 def reduce_all(settings: Settings, result: Result, *, processes: int = 1) -> None:
-    """Make the Programs of a result's findings small."""
+    """Make the Programs of a result's findings small, unless the world has done so."""
+    if settings.world != "threads":
+        return
     names = list(result.findings)
     findings = [*(result.findings[name] for name in names), *result.nondeterministic[:1]]
     reduced = reduce_findings(findings, settings.job(CASES), processes=processes)
@@ -186,6 +328,7 @@ def _check_here(backend: Backend, settings: Settings) -> Result:
         seed=settings.seed,
         max_ranks=settings.ranks,
         quiet_timeout_s=settings.quiet_timeout_s,
+        contract=contract_of(backend, strict=settings.strict),
     )
     try:
         engine.run_cases(shipped().items())
@@ -214,6 +357,11 @@ def run_conformance(
     expected_failures: Path | str | None = None,
     case_dir: Path | str = CASE_DIR,
     quiet_timeout_s: float = QUIET_TIMEOUT_S,
+    world: WorldName | None = None,
+    deadline_s: float | None = None,
+    reduce_s: float | None = None,
+    launcher: Launcher | None = None,
+    strict: bool = False,
 ) -> Result:
     """Run the conformance suite on a communicator from a test of one's own.
 
@@ -240,6 +388,14 @@ def run_conformance(
         Folder for the case files of failures.
     quiet_timeout_s : float
         Real seconds that the backend may stay away from the driver.
+    world : {"threads", "processes", "mpi"}, optional
+        Where ranks run, the backend's own choice by default; in the latter two the backend is given by name.
+    deadline_s, reduce_s : float, optional
+        Of worlds of processes: seconds without progress that end a run, and seconds for making findings small.
+    launcher : {"mpiexec", "srun", "torchrun", "none"}, optional
+        Of world `mpi`: what starts ranks; "none" if this test runs in each of them.
+    strict : bool
+        Whether Programs also go beyond what the library's contract offers.
 
     Returns
     -------
@@ -273,13 +429,20 @@ def run_conformance(
         requirements=requirements,
         expected_failures=Path(expected_failures) if expected_failures is not None else None,
         quiet_timeout_s=quiet_timeout_s,
+        world=world,
+        deadline_s=deadline_s,
+        reduce_s=reduce_s,
+        launcher=launcher,
+        strict=strict,
+        made=made,
     )
-    if isinstance(backend, str):
-        result = check(settings)
+    if isinstance(backend, str) or settings.world != "threads":
+        in_threads = settings.world == "threads"
+        result = check(settings, progress=(lambda ran: None) if in_threads else _kept_at_once(settings, case_dir))
         reduce_all(settings, result)
     else:
         result = _check_here(made, settings)
-    if exit_code(result, settings.expected):
+    if exit_code(result, settings.expected, strict=strict):
         raise ConformanceError("\n".join(_said(result, settings, Path(case_dir))))
     return result
 
@@ -298,9 +461,20 @@ def keep(finding: Finding, directory: Path, settings: Settings) -> Path:
     return path
 
 
+def _kept_at_once(settings: Settings, case_dir: Path | str) -> Callable[[Ran], None]:
+    """Write what is found as case files, before anything else is done with it."""
+
+    def progress(ran: Ran) -> None:
+        for finding in ran.findings:
+            keep(finding, Path(case_dir), settings)
+
+    return progress
+
+
 def replay_line(path: Path, settings: Settings) -> str:
     """Give the command that runs a case file again."""
-    return shlex.join(["allranks", "replay", str(path), "--backend", settings.backend])
+    world = [] if settings.world == "threads" else ["--world", settings.world]
+    return shlex.join(["allranks", "replay", str(path), "--backend", settings.backend, *world])
 
 
 def _name_of(backend: object) -> str:

@@ -12,7 +12,19 @@ from allranks.conformance.trace import CLOSING, OPENING, PROBING, Trace
 
 MOST_LINES: Final = 15
 _MARKS: Final = {"error": ("x", "error"), "stalled": ("~", "waits for ever"), "not_reached": (".", "not reached")}
-_STATES: Final = {"left": "ended", "runnable": "could run"}
+_STATES: Final = {
+    "left": "ended",
+    "runnable": "could run",
+    "computing": "computes",
+    "stopped": "is stopped by a signal",
+    "waits": "waits",
+}
+_MOMENTS: Final = {
+    "stall": "Nothing can go on:",
+    "deadline": "Nothing could go on but the deadline:",
+    "waiting": "No end within the deadline:",
+    "died": "Ranks ended before their time:",
+}
 
 
 def _place(step: int, operation: str) -> str:
@@ -41,14 +53,14 @@ def _waits(moment: dict[str, Any]) -> list[str]:
     for (call, thing, waits_for, step, operation), ranks in groups.items():
         known = [rank for rank in ranks if rank >= 0]
         who = _ranks(known) if known else "a stream"
-        target = f" for {_ranks(list(waits_for))}" if waits_for else ""
+        target = f", for {_ranks(list(waits_for))}" if waits_for else ""
         verb = "wait" if len(known) > 1 else "waits"
-        lines.append(f"  {who} {verb} in {call}, on {thing},{target} ({_place(step, operation)})".replace(",  (", " ("))
+        lines.append(f"  {who} {verb} in {call}, on {thing}{target} ({_place(step, operation)})")
     others: dict[tuple[Any, ...], list[int]] = {}
     for other in moment["others"]:
         others.setdefault((other["state"], other["step"], other["operation"]), []).append(other["rank"])
     for (state, step, operation), ranks in others.items():
-        lines.append(f"  {_ranks(ranks)} {_STATES[state]} ({_place(step, operation)})")
+        lines.append(f"  {_ranks(ranks)} {_STATES.get(state, state)} ({_place(step, operation)})")
     return lines
 
 
@@ -74,7 +86,7 @@ def tell(program: Program, trace: Trace, violation: Violation, replay: str = "")
     ]
     if trace.moments:
         moment = trace.moments[0]
-        what = "Nothing can go on:" if moment["kind"] == "stall" else "Nothing could go on but the deadline:"
+        what = _MOMENTS.get(moment.get("verdict", ""), _MOMENTS.get(moment["kind"], ""))
         lines += [what, *_waits(moment)]
     tail = [f"Again: {replay}"] if replay else []
     room = MOST_LINES - len(tail)
@@ -145,4 +157,14 @@ def lanes(program: Program, trace: Trace, *, most_ranks: int = 4, most_steps: in
     legend = [f"{mark} {meaning}" for status, (mark, meaning) in _MARKS.items() if status in seen]
     if legend:
         lines.append(f"({', '.join(legend)})")
+    return lines
+
+
+def left_behind(trace: Trace) -> list[str]:
+    """Give what ranks that are processes printed, and where they were, rank by rank."""
+    lines = []
+    for rank, note in enumerate(trace.notes):
+        for title, said in (("printed", note.output), ("was in", note.stack), ("was, natively, in", note.native)):
+            if said:
+                lines += [f"rank {rank} {title}:", *(f"    {line}" for line in said)]
     return lines

@@ -83,6 +83,33 @@ class Usage:
     handles: int
 
 
+# Name of the machine of a world whose buffers are in host memory.
+HOST: Final = "host"
+# Kinds of errors of a rank that was left where it was: nothing could move, or nothing came to its end in time.
+LEFT: Final = ("Blocked", "Waiting")
+# Kinds of errors of a rank whose process ended, or said what cannot be.
+ENDED: Final = ("Died", "Garbled")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankNote:
+    """What a rank that is a process left behind when a run did not end well: for people, and no part of what happened.
+
+    Parameters
+    ----------
+    output : tuple of str
+        The last lines that it printed.
+    stack : tuple of str
+        Where its threads were in Python.
+    native : tuple of str
+        Where they were below that, if a tool was there that can tell.
+    """
+
+    output: tuple[str, ...] = ()
+    stack: tuple[str, ...] = ()
+    native: tuple[str, ...] = ()
+
+
 @dataclass(slots=True, kw_only=True)
 class Trace:
     """What a run was.
@@ -120,13 +147,16 @@ class Trace:
     incidents : tuple of dict
         Things that hardware tolerates, or leaves undefined, although they are wrong.
     moments : tuple of dict
-        Who waited for whom at the stall, and at each deadline that passed.
+        Who waited for whom at the stall, at each deadline that passed, and when ranks had ended before their time.
+        `verdict` says of processes whether they were *blocked*, or *waiting* until the world's deadline.
     granularity_bytes : int
         Multicast granularity of the machine, minimum.
     deviations : tuple of (decision, choice)
         Where the schedule did not go on with the current task.
     outside : str
         Where the ranks were when one kept the turn without coming by the driver, or ended the process; empty: none did.
+    notes : tuple of RankNote
+        What each rank left behind, in a world where it can; not compared.
     """
 
     backend: str
@@ -149,11 +179,17 @@ class Trace:
     granularity_bytes: int = 1
     deviations: tuple[tuple[int, int], ...] = ()
     outside: str = ""
+    notes: tuple[RankNote, ...] = ()
 
     @property
     def stalled(self) -> bool:
         """Whether nothing could go on at some point."""
         return any(moment["kind"] == "stall" for moment in self.moments)
+
+    @property
+    def waited(self) -> bool:
+        """Whether the run was given up at the world's deadline, while something still moved."""
+        return any(moment.get("verdict") == "waiting" for moment in self.moments)
 
     def first_trouble(self) -> int | None:
         """Give the number of the first step that some rank did not end well; None: all did."""
@@ -168,6 +204,7 @@ class Trace:
     def to_bytes(self) -> bytes:
         """Give a canonical form: equal Traces give equal bytes."""
         plain = dataclasses.asdict(self)
+        del plain["notes"]
         for name in ("placed", "contents"):
             plain[name] = [[rank, buffer, value] for (rank, buffer), value in sorted(plain[name].items())]
         return json.dumps(plain, sort_keys=True, default=_plain).encode()

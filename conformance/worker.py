@@ -25,6 +25,7 @@ from allranks.conformance.backend import load_backend
 from allranks.conformance.casefile import Case
 from allranks.conformance.cases import shipped
 from allranks.conformance.engine import CASES, FAULTS, Engine, Finding, Ran
+from allranks.conformance.narrowing import contract_of
 from allranks.conformance.program import Program
 from allranks.conformance.worlds.stacks import stack_of
 from allranks.errors import UsageError
@@ -60,6 +61,8 @@ class Job:
         Run this one instead.
     finding : Finding, optional
         Reduce this one instead.
+    strict : bool
+        Whether Programs also go beyond what the library's contract offers.
     """
 
     backend: str
@@ -73,6 +76,7 @@ class Job:
     skip: int = 0
     case: Case | None = None
     finding: Finding | None = None
+    strict: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +146,9 @@ class _Worker:
             self.connection.send(ran)
 
         self.board[0] = 0
+        backend = load_backend(job.backend)
         engine = Engine(
-            load_backend(job.backend),
+            backend,
             job.machine,
             job.requirements,
             seed=job.seed,
@@ -152,6 +157,7 @@ class _Worker:
             starting=starting,
             quiet_timeout_s=job.quiet_timeout_s,
             board=self.board[BOARD_HEAD:],  # type: ignore[arg-type]
+            contract=contract_of(backend, strict=job.strict),
         )
         try:
             if job.finding is not None:

@@ -22,7 +22,7 @@ from allranks.conformance.checks.participants import rdv_5, rdv_6, rdv_7
 from allranks.conformance.checks.rendezvous import rdv_1, rdv_2
 from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Program
-from allranks.conformance.trace import Trace
+from allranks.conformance.trace import HOST, Trace
 
 Check = Callable[[View], Outcome]
 
@@ -63,13 +63,20 @@ CHECKS: Final[dict[str, Check]] = {
 # What speaks in a run with an injected failure, and what speaks even when the user's own calls have failed.
 FAULTED: Final = frozenset({"LIFE-4", "RDV-3", "NVLS-7"})
 UNDETERRED: Final = frozenset({"LIFE-2", "LIFE-5", "CACHE-6"})
-# What looks at driver calls, and what looks at where multicast addresses lead: not every world can tell.
+# What looks at driver calls, at the ledger, at where multicast addresses lead: not every world can tell.
 OF_CALLS: Final = frozenset({"LIFE-4", "LIFE-5", "RDV-3", "CACHE-7", "NVLS-7"})
+OF_LEDGER: Final = frozenset({"LIFE-1", "LIFE-2", "LIFE-3", "CACHE-6"})
 OF_PLACES: Final = frozenset({"NVLS-1", "NVLS-4", "NVLS-8"})
+
+
+# What cannot be evaluated in host memory, where nobody watches the communicator, and no buffer is of several pieces.
+UNSEEN_IN_HOST: Final = OF_CALLS | OF_LEDGER | {"CACHE-9"}
 
 
 def _untold(trace: Trace) -> frozenset[str]:
     """Give the requirements that nothing is known about, because the world does not record what they look at."""
+    if trace.machine == HOST:
+        return UNSEEN_IN_HOST | OF_PLACES
     calls = frozenset() if trace.calls else OF_CALLS
     blind = any(event.observed.get("reached", ()) is None for events in trace.events for event in events)
     return calls | OF_PLACES if blind else calls

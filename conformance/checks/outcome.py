@@ -13,7 +13,7 @@ from allranks.conformance.checks.call_log import CallLog
 from allranks.conformance.model import Meaning, Model, meaning_of, probe_result
 from allranks.conformance.plan import Planned
 from allranks.conformance.program import Program
-from allranks.conformance.trace import Event, Trace
+from allranks.conformance.trace import LEFT, Event, Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +150,8 @@ class View:
         """Say how a step ended."""
         if event.raised_at:
             return f"{event.error_type}: {event.error}, raised at {' < '.join(reversed(event.raised_at))}"
+        if event.error_type in LEFT:
+            return event.error
         return {"stalled": "waits for ever", "not_reached": "was never reached", "unsupported": "cannot do it"}.get(
             event.status, event.error
         )

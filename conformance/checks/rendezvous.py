@@ -5,7 +5,7 @@ from __future__ import annotations
 from allranks.conformance import program as p
 from allranks.conformance.checks.outcome import Outcome, View, Violation
 from allranks.conformance.plan import Planned
-from allranks.conformance.trace import Event
+from allranks.conformance.trace import ENDED, Event
 
 _OUT_OF_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"
 
@@ -54,7 +54,9 @@ def rdv_1(view: View) -> Outcome:
             continue
         outcome.evaluated += 1
         went_on = [rank for rank in view.ranks if events[rank].status == "ok"]
-        first = next((rank for rank in bad if events[rank].raised_at), bad[0])  # the others' errors may follow from it
+        # The others' errors may follow from it: a process that ended, then what is no error of a communicator.
+        ended = [rank for rank in bad if events[rank].error_type in ENDED]
+        first = next((rank for rank in [*ended, *bad] if events[rank].raised_at or rank in ended), bad[0])
         evidence = view.describe(events[first])
         if went_on:
             evidence += f"; ranks {went_on} have gone on"

@@ -6,14 +6,24 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from allranks.conformance import report
-from allranks.conformance.backend import load_backend
-from allranks.conformance.commands.options import Parser, add_quiet_timeout, folder, positive, ranks, whole, writable
+from allranks.conformance.commands.options import (
+    Parser,
+    add_processes,
+    add_quiet_timeout,
+    duration,
+    folder,
+    positive,
+    ranks,
+    whole,
+    writable,
+)
 from allranks.conformance.engine import Ran
 from allranks.conformance.running import (
     CASE_DIR,
@@ -21,6 +31,7 @@ from allranks.conformance.running import (
     DEFAULT_MACHINE,
     DEFAULT_RANKS,
     EFFORT,
+    REDUCE_S,
     Settings,
     check,
     keep,
@@ -28,6 +39,8 @@ from allranks.conformance.running import (
     replay_line,
     settings_of,
 )
+from allranks.conformance.worlds.together import first_rank, leave
+from allranks.errors import UsageError
 
 
 def _parser() -> Parser:
@@ -62,11 +75,21 @@ def _parser() -> Parser:
     parser.add_argument("--case-dir", type=folder, default=CASE_DIR, metavar="DIR", help="where failing cases go")
     parser.add_argument("--no-reduce", action="store_true", help="leave failing Programs as they were found")
     add_quiet_timeout(parser)
+    add_processes(parser)
+    parser.add_argument(
+        "--reduce",
+        type=duration,
+        metavar="S",
+        help=f"worlds of processes: seconds for making small what is found (default {REDUCE_S:g})",
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="go beyond the library's contract, too; a broken *should* fails the run"
+    )
     return parser
 
 
 @contextmanager
-def _progress(console: Console, settings: Settings) -> Iterator[Callable[[Ran], None]]:
+def _progress(console: Console, settings: Settings, case_dir: Path) -> Iterator[Callable[[Ran], None]]:
     columns = (TextColumn("{task.description:>6}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, refresh_per_second=4) as progress:
         tasks = {
@@ -74,6 +97,9 @@ def _progress(console: Console, settings: Settings) -> Iterator[Callable[[Ran], 
         }
 
         def advance(ran: Ran) -> None:
+            for finding in (*ran.findings, ran.interruption, ran.differs):
+                if finding is not None:
+                    keep(finding, case_dir, settings)  # at once: whatever comes may be interrupted
             progress.start_task(tasks[ran.source])
             progress.advance(tasks[ran.source])
 
@@ -93,15 +119,23 @@ def run(argv: list[str]) -> int:
         requirements=tuple(arguments.requirement),
         expected_failures=arguments.expected_failures,
         quiet_timeout_s=arguments.quiet_timeout,
+        world=arguments.world,
+        deadline_s=arguments.deadline,
+        reduce_s=arguments.reduce,
+        launcher=arguments.launcher,
+        nodes=arguments.nodes,
+        strict=arguments.strict,
     )
-    load_backend(settings.backend)
+    if settings.world != "threads":
+        if arguments.jobs is not None:
+            raise UsageError(f"jobs={arguments.jobs}: world {settings.world} runs one Program at a time")
+        settings = replace(settings, reduce_s=0.0) if arguments.no_reduce else settings
+    if settings.together and not first_rank(settings):
+        return leave(report.exit_code(check(settings), settings.expected, strict=settings.strict))
     processes = arguments.jobs or len(os.sched_getaffinity(0))
     console = Console(stderr=False)
-    with _progress(console, settings) as advance:
+    with _progress(console, settings, arguments.case_dir) as advance:
         result = check(settings, processes=processes, progress=advance)
-    found = [*result.findings.values(), *result.interruptions[:1], *result.nondeterministic[:1]]
-    for finding in {id(finding): finding for finding in found}.values():
-        keep(finding, arguments.case_dir, settings)  # at once: reducing may be interrupted
     if not arguments.no_reduce:
         reduce_all(settings, result, processes=processes)
     others = [*result.interruptions[:1], *result.nondeterministic[:1]]
@@ -116,4 +150,5 @@ def run(argv: list[str]) -> int:
     if arguments.junit is not None:
         report.write_junit(arguments.junit, result, settings.expected)
     sys.stdout.flush()
-    return report.exit_code(result, settings.expected)
+    code = report.exit_code(result, settings.expected, strict=settings.strict)
+    return leave(code) if settings.together else code

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from allranks import sim
-from allranks.conformance.running import MOST_RANKS
+from allranks.conformance.launchers import LAUNCHERS
+from allranks.conformance.running import MOST_RANKS, WORLDS
+from allranks.conformance.worlds.processes.world import DEADLINE_S
 from allranks.conformance.worlds.threads import QUIET_TIMEOUT_S
 from allranks.errors import UsageError
 
@@ -38,6 +40,21 @@ def add_quiet_timeout(parser: argparse.ArgumentParser) -> None:
         default=QUIET_TIMEOUT_S,
         metavar="S",
         help=f"real seconds that the backend may stay away from the driver (default {QUIET_TIMEOUT_S:g})",
+    )
+
+
+def add_processes(parser: argparse.ArgumentParser) -> None:
+    """Add in which world, and what world `processes` needs to know."""
+    parser.add_argument(
+        "--world", choices=WORLDS, help="where ranks run (default: as the backend needs it; see docs/worlds.md)"
+    )
+    parser.add_argument("--launcher", choices=LAUNCHERS, help="world mpi: what starts the ranks (default mpiexec)")
+    parser.add_argument("--nodes", type=positive, metavar="N", help="world mpi: nodes to simulate (default 1)")
+    parser.add_argument(
+        "--deadline",
+        type=duration,
+        metavar="S",
+        help=f"worlds of processes: seconds without progress that end a run (default {DEADLINE_S:g})",
     )
 
 
@@ -91,6 +108,12 @@ def seconds(text: str) -> float:
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r}: seconds, more than 0")
     return value
+
+
+def duration(text: str) -> float:
+    """Read a time in seconds, which may end in ``s`` or ``m``."""
+    unit = {"s": 1.0, "m": 60.0}.get(text[-1:], 0.0)
+    return seconds(text[:-1]) * unit if unit else seconds(text)
 
 
 def writable(text: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 from pathlib import Path
 
@@ -12,9 +13,11 @@ from allranks.conformance.backend import load_backend
 from allranks.conformance.casefile import Case, load
 from allranks.conformance.cases import shipped
 from allranks.conformance.checks import CHECKS
-from allranks.conformance.commands.options import Parser, add_quiet_timeout, machine_for
+from allranks.conformance.commands.options import Parser, add_processes, add_quiet_timeout, machine_for
+from allranks.conformance.engine import Result
 from allranks.conformance.isolated import run_jobs
-from allranks.conformance.running import DEFAULT_MACHINE
+from allranks.conformance.over_processes import ProcessesEngine
+from allranks.conformance.running import DEFAULT_MACHINE, make_world, settings_of, world_of
 from allranks.conformance.worker import Job
 from allranks.errors import UsageError
 
@@ -36,16 +39,9 @@ def find_case(name: str) -> Case:
     raise UsageError(f"case={name!r}: neither a file nor a shipped case (allranks cases lists these)")
 
 
-def run(argv: list[str]) -> int:
-    """Run one case on a backend and say what it shows."""
-    parser = Parser(prog="allranks replay", description="Run one case on a backend and say what it shows.")
-    parser.add_argument("case", metavar="CASE", help="a case file, or the name of a shipped case")
-    parser.add_argument("--backend", default="refimpl", metavar="NAME|MODULE:CLASS", help="the communicator under test")
-    parser.add_argument("--machine", metavar="M", help="instead of the case's own simulated machine")
-    add_quiet_timeout(parser)
-    arguments = parser.parse_args(argv)
-    case = find_case(arguments.case)
-    backend = load_backend(arguments.backend)
+def _in_threads(case: Case, arguments: argparse.Namespace) -> Result:
+    if arguments.deadline is not None:
+        raise UsageError(f"deadline={arguments.deadline:g}: world threads has none")
     count = case.program.rank_count
     job = Job(
         backend=arguments.backend,
@@ -56,10 +52,57 @@ def run(argv: list[str]) -> int:
         quiet_timeout_s=arguments.quiet_timeout,
         source=arguments.case,
         case=case,
+        strict=True,  # a case is run as it is
     )
     ((result, _),) = run_jobs([job])
+    return result
+
+
+def _in_processes(case: Case, arguments: argparse.Namespace) -> Result:
+    settings = settings_of(
+        backend=arguments.backend,
+        ranks=case.program.rank_count,
+        machine=arguments.machine,
+        world=arguments.world,
+        deadline_s=arguments.deadline,
+        launcher=arguments.launcher,
+        nodes=arguments.nodes,
+    )
+    if settings.together:
+        raise UsageError("launcher='none': replay starts the ranks of a case itself")
+    engine = ProcessesEngine(
+        make_world(settings),
+        settings.machine,
+        tuple(CHECKS),
+        seed=case.program.seed,
+        max_ranks=settings.ranks,
+        strict=True,  # a case is run as it is
+    )
+    try:
+        engine.engine.run_case(arguments.case, case)
+        engine.confirm()
+        engine.show()
+    finally:
+        engine.close()
+    return engine.result
+
+
+def run(argv: list[str]) -> int:
+    """Run one case on a backend and say what it shows."""
+    parser = Parser(prog="allranks replay", description="Run one case on a backend and say what it shows.")
+    parser.add_argument("case", metavar="CASE", help="a case file, or the name of a shipped case")
+    parser.add_argument("--backend", default="refimpl", metavar="NAME|MODULE:CLASS", help="the communicator under test")
+    parser.add_argument("--machine", metavar="M", help="instead of the case's own simulated machine")
+    add_quiet_timeout(parser)
+    add_processes(parser)
+    arguments = parser.parse_args(argv)
+    case = find_case(arguments.case)
+    backend = load_backend(arguments.backend)
+    threads = (arguments.world or world_of(backend)) == "threads"
+    result = _in_threads(case, arguments) if threads else _in_processes(case, arguments)
     console = Console()
-    again = shlex.join(["allranks", "replay", arguments.case, "--backend", arguments.backend])
+    world = [] if arguments.world is None else ["--world", arguments.world]
+    again = shlex.join(["allranks", "replay", arguments.case, "--backend", arguments.backend, *world])
     found = [*result.findings.values(), *result.nondeterministic]
     for finding in found:
         report.print_finding(console, finding, again)

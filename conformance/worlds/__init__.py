@@ -1,1 +1,25 @@
 """Worlds: where a Program runs on a backend."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from allranks.conformance.plan import Planned
+from allranks.conformance.program import Program
+from allranks.conformance.trace import Trace
+
+
+class World(Protocol):
+    """Runs Programs, one after the other."""
+
+    runs: int  # so far
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether the same Program gives the same Trace, byte for byte."""
+
+    def run(self, program: Program, *, plan: list[Planned] | None = None) -> Trace:
+        """Run a Program; `plan` is what `allranks.conformance.plan.planned` gives, for a caller that has it already."""
+
+    def close(self) -> None:
+        """End whatever the world consists of."""

@@ -60,7 +60,7 @@ class Arena:
         How much of it, at its end, is for buffers that want the same address on every rank.
     """
 
-    def __init__(self, size_bytes: int = 8 << 30, equal_bytes: int = 4 << 30) -> None:
+    def __init__(self, size_bytes: int = 32 << 30, equal_bytes: int = 4 << 30) -> None:
         self.size_bytes = size_bytes
         self.base = _reserve(size_bytes)
         self.equal_base = self.base + size_bytes - equal_bytes
@@ -72,10 +72,13 @@ class Arena:
         self._ever: dict[int, int] = {}  # start -> end of what was ever given since the last reset
 
     def reset(self, shift_bytes: int = 0) -> None:
-        """Take everything back, and shift what is given from now on, so that equal histories differ in addresses."""
+        """Take everything back, and shift what is given from now on, so that equal histories differ in addresses.
+
+        A shift that is too far for the arena becomes another one, which is the same in every process.
+        """
         for start in list(self._starts):
             self.free(start)
-        self._shift = shift_bytes // _PAGE * _PAGE
+        self._shift = shift_bytes % ((self.equal_base - self.base) // 2 - _PAGE) // _PAGE * _PAGE
         self._ever.clear()
 
     def close(self) -> None:

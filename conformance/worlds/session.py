@@ -29,6 +29,10 @@ _NOT_REACHED: Final = Event()
 _PROBES: Final = 2  # usable means right bytes every time, broken an error every time
 
 
+def _to_nobody(number: int) -> None:
+    """Listen to no session."""
+
+
 @dataclass(slots=True)
 class Context:
     """What the backend gets; see `allranks.conformance.backend.RankContext`."""
@@ -65,8 +69,8 @@ class Session:
     context: Context
     site: Site
     owners: dict[int, tuple[int, int, int]]  # as of `Actions`, shared by the sessions
-    rank: int
     board: MutableSequence[int]  # [rank] is the label of what the rank does; outlives the process if it is shared
+    told: Callable[[int], None] = _to_nobody  # called with OPENING, and with a step's number, once its event is there
     events: list[Event] = field(default_factory=list)
     placed: dict[int, Placed] = field(default_factory=dict)
     usage: list[Usage] = field(default_factory=list)
@@ -81,14 +85,20 @@ class Session:
     memory: UserMemory | None = None
     actions: Actions | None = None
     failure: BaseException | None = None  # what went wrong in this package itself
+    rank: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rank = self.context.rank
 
     def play(self) -> None:
         """Do everything; errors become events."""
         self.events = [_NOT_REACHED] * len(self.plan)
         opening = self.opening = self._attempt(OPENING, "open", USER, self._open)
+        self.told(OPENING)
         if self.actions is not None:
             for step in self.plan:
                 self._do(step, self.actions)
+                self.told(step.number)
                 if self.events[step.number].status == "stalled":
                     return
         try:

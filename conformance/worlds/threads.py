@@ -68,6 +68,8 @@ class ThreadsWorld:
         Where each rank writes the label of what it does, at its own index; in shared memory it outlives the process.
     """
 
+    deterministic: Final = True
+
     def __init__(
         self,
         backend: Backend,
@@ -191,7 +193,6 @@ class ThreadsWorld:
                 meeting=meeting,
             )
             session = Session(
-                rank=rank,
                 program=program,
                 plan=plan,
                 ranges=ranges,

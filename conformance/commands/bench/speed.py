@@ -8,7 +8,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from hypothesis import strategies as st
 
@@ -16,14 +16,18 @@ from allranks import sim
 from allranks.conformance.backend import load_backend
 from allranks.conformance.cases import shipped
 from allranks.conformance.checks import CHECKS, judge
+from allranks.conformance.commands.bench import processes as world_processes
 from allranks.conformance.commands.bench.shown import drawn_in, emit
 from allranks.conformance.commands.options import Parser, add_world, machine_for, positive
 from allranks.conformance.plan import planned
 from allranks.conformance.program import Program, unrolled
 from allranks.conformance.requirements import FAMILIES
 from allranks.conformance.strategies import programs
+from allranks.conformance.worlds.processes.world import check_backend
 from allranks.conformance.worlds.ranks import RankThreads
 from allranks.conformance.worlds.threads import ThreadsWorld
+
+_WORLDS: Final = ("threads", "processes")
 
 
 def _percentile(values: Sequence[float], share: float) -> float:
@@ -62,8 +66,12 @@ def stall(argv: list[str]) -> int:
     parser = Parser(prog="allranks bench stall", description="From the last task that could run to the stall verdict.")
     parser.add_argument("--ranks", type=positive, default=8)
     parser.add_argument("--stalls", type=positive, default=1000)
+    parser.add_argument("--world", choices=_WORLDS, default="threads", help="processes: so many stalls, and kills")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args(argv)
+    if arguments.world == "processes":
+        emit(world_processes.stalls(arguments.stalls), arguments.json)
+        return 0
     threads = RankThreads()
     verdicts = array.array("d", [1.0]) * arguments.stalls  # there before memory is looked at
     for _ in range(1000):
@@ -95,11 +103,25 @@ def engine(argv: list[str]) -> int:
     parser = Parser(prog="allranks bench engine", description="Programs drawn, run and judged, against drawing a list.")
     add_world(parser)
     parser.add_argument("--programs", type=positive, default=200, help="a family")
+    parser.add_argument("--world", choices=_WORLDS, default="threads", help="where ranks run (default threads)")
+    parser.add_argument("--ranks", type=positive, default=2, help="world processes: how many (default 2)")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args(argv)
+    if arguments.world == "processes":
+        check_backend(arguments.backend)
+        row = world_processes.engine_row(arguments.backend, *_programs_of(arguments.ranks, arguments.programs))
+        emit({"benchmark": "engine", "backend": arguments.backend, "world": "processes", "rows": [row]}, arguments.json)
+        return 0
     rows = [_engine_row(arguments, ranks) for ranks in (2, 4, 8, 16, 72)]
     emit({"benchmark": "engine", "backend": arguments.backend, "rows": rows}, arguments.json)
     return 0
+
+
+def _programs_of(ranks: int, count: int) -> tuple[list[Program], float]:
+    """Give `count` Programs of each family, and the seconds for drawing them."""
+    drawn: list[Program] = []
+    draw = sum(drawn_in(programs(family, max_ranks=ranks, min_ranks=ranks), count, drawn.append) for family in FAMILIES)
+    return drawn, draw
 
 
 def _lists(count: int) -> float:
@@ -112,10 +134,9 @@ def _engine_row(arguments: Any, ranks: int) -> dict[str, Any]:
 
     Rates are per second of processor time: one task runs at a time, and what else the machine does is not looked for.
     """
-    drawn: list[Program] = []
     count = max(5, arguments.programs * 2 // ranks)
     before = _lists(len(FAMILIES) * count)
-    draw = sum(drawn_in(programs(family, max_ranks=ranks, min_ranks=ranks), count, drawn.append) for family in FAMILIES)
+    drawn, draw = _programs_of(ranks, count)
     run = checks = 0.0
     lengths, collective = [], []
     with ThreadsWorld(load_backend(arguments.backend), machine_for(arguments.machine, ranks)) as world:

@@ -1,0 +1,47 @@
+"""``allranks init``: write a backend for a library, and a test of it, into the current folder."""
+
+from __future__ import annotations
+
+import keyword
+import sys
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from allranks.conformance.commands.options import Parser
+from allranks.errors import UsageError
+
+# Template, and the file that is made of it; NAME and Name stand for the library.
+_FILES: Final = {"backend.txt": "{name}_backend.py", "test.txt": "test_{name}.py"}
+
+
+def run(argv: list[str]) -> int:
+    """Write a backend for a library, and a test of it, into the current folder."""
+    parser = Parser(
+        prog="allranks init",
+        description="Write a commented backend and a pytest file into the current folder. The backend passes as it is: "
+        "change it, call by call, until it is the library.",
+    )
+    parser.add_argument("name", metavar="NAME", help="of the library, as a module's: mylib")
+    name: str = parser.parse_args(argv).name
+    if not name.isidentifier() or keyword.iskeyword(name) or name != name.lower():
+        raise UsageError(f"name={name!r}: wants a module's name, such as mylib")
+    made = {template: Path(path.format(name=name)) for template, path in _FILES.items()}
+    for path in made.values():
+        if path.exists():
+            raise UsageError(f"{path}: is there already, and is left as it is")
+    folder = resources.files("allranks.conformance.templates")
+    for template, path in made.items():
+        text = folder.joinpath(template).read_text(encoding="utf-8")
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text.replace("NAME", name).replace("Name", _class_name(name)))
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be written: {error.strerror}") from None
+        sys.stdout.write(f"{path}\n")
+    sys.stdout.write(f"Run it: allranks check --backend {name}_backend:{_class_name(name)}Backend --effort quick\n")
+    return 0
+
+
+def _class_name(name: str) -> str:
+    return "".join(part.capitalize() for part in name.split("_"))

@@ -1,0 +1,1 @@
+"""What `allranks init` writes."""

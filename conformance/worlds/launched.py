@@ -1,0 +1,217 @@
+"""World `mpi`: ranks are processes that a launcher has started, on this machine or on several.
+
+Programs come one by one. Every rank that has come no further for the deadline says where it is; one that says nothing
+at all, or has ended, is noted as such. After either the ranks are started anew, where that can be done.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final
+
+from allranks.conformance.backend import Backend
+from allranks.conformance.plan import Planned, planned
+from allranks.conformance.program import Program
+from allranks.conformance.trace import HOST, OPENING, Event, Trace, place_of
+from allranks.conformance.worlds.crew import GONE, Crew, Lost
+from allranks.conformance.worlds.launched_rank import Play, Progress, Told
+from allranks.conformance.worlds.player import Played, halted, waiting
+from allranks.errors import UsageError, WorldError
+
+DEADLINE_S: Final = 10.0
+# How much longer than the deadline a rank may say nothing: it is then asked for no more.
+_GRACE_S: Final = 2.0
+# When one rank is gone, its launcher ends the others: what they still say comes soon.
+_AFTER_LOSS_S: Final = 0.5
+_LOOK_S: Final = 0.1
+
+
+class SpentError(WorldError):
+    """The ranks are stuck, and nobody can start them again."""
+
+
+class LaunchedWorld:
+    """Runs Programs on ranks that a launcher has started.
+
+    Parameters
+    ----------
+    backend : Backend
+        The communicator under test, as the ranks have it.
+    crew : Crew
+        The ranks.
+    deadline_s : float
+        How long a rank may come no further.
+    beat : callable
+        Called again and again during a run.
+    own : callable (Play, look) -> Played, optional
+        Plays rank 0 here; without one rank 0 is of the crew.
+    """
+
+    deterministic: Final = False
+    machine_name: Final = HOST
+
+    def __init__(
+        self,
+        backend: Backend,
+        crew: Crew,
+        *,
+        deadline_s: float = DEADLINE_S,
+        beat: Callable[[], None] = lambda: None,
+        own: Callable[[Play, Callable[[], None]], Played] | None = None,
+    ) -> None:
+        self.backend = backend
+        self.crew = crew
+        self.deadline_s = deadline_s
+        self.own = own
+        self.beat = beat
+        self.runs = 0
+        self.spent = False
+        self.native_stacks = False  # as of `ProcessesWorld`; not taken here
+
+    def __enter__(self) -> LaunchedWorld:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """Versions of what runs on the ranks."""
+        return self.crew.facts
+
+    def renew(self) -> None:
+        """Have the next run begin on new ranks, if there can be any."""
+        self.crew.again()
+
+    def close(self) -> None:
+        """End the ranks."""
+        self.crew.close()
+
+    def run(self, program: Program, *, plan: list[Planned] | None = None) -> Trace:
+        """Run a Program.
+
+        Raises
+        ------
+        allranks.errors.UsageError
+            If it has more ranks than there are, or the ranks cannot be started again.
+        SpentError
+            If an earlier Program has left ranks stuck that cannot be started again.
+        """
+        if program.rank_count > self.crew.size:
+            raise UsageError(f"ranks={program.rank_count}: {self.crew.size} were started")
+        if self.spent:
+            raise SpentError("an earlier Program has left ranks stuck, and they cannot be started again from here")
+        steps = plan if plan is not None else list(planned(program))
+        self.runs += 1
+        for rank in range(program.rank_count):
+            self.crew.board[rank] = OPENING
+        play = Play(self.runs, program)
+        for rank in range(program.rank_count):
+            if rank or self.own is None:
+                self.crew.send(rank, play)
+        told, lost = self._hear(play)
+        trace = self._trace(program, steps, told, lost)
+        if lost or not all(played.over for played in told.values()):
+            self.spent = not self.crew.again()
+        for played in told.values():
+            if played.failure:
+                raise RuntimeError(f"rank {played.rank}: {played.failure}")
+        return trace
+
+    def _hear(self, play: Play) -> tuple[dict[int, Played], dict[int, str]]:
+        """Take what the ranks tell, until all have, or one is gone, or the others have said nothing for too long."""
+        told: dict[int, Played] = {}
+        lost: dict[int, str] = {}
+        ranks = range(play.program.rank_count)
+
+        def take(timeout_s: float) -> str:
+            found = self.crew.receive(timeout_s)
+            if found is None:
+                return ""
+            rank, message = found
+            if isinstance(message, Lost):
+                lost[rank] = message.how
+            elif isinstance(message, Told) and message.run == play.run and message.played.rank == rank:
+                told[rank] = message.played
+            elif not isinstance(message, Progress | Told) or message.run > play.run:
+                lost[rank] = f"what it says is not what it was asked: {type(message).__name__}"
+            return "progress" if isinstance(message, Progress) else "told"
+
+        if self.own is not None:
+            told[0] = self.own(play, self.beat)
+        labels, since, first_loss = [int(at) for at in self.crew.board[: len(ranks)]], time.monotonic(), 0.0
+        while any(rank not in told and rank not in lost for rank in ranks):
+            heard, now = take(_LOOK_S), time.monotonic()
+            self.beat()
+            seen = [int(at) for at in self.crew.board[: len(ranks)]]
+            if seen != labels or heard == "progress":
+                labels, since = seen, now
+            if lost:
+                first_loss = first_loss or now
+                if now - first_loss > _AFTER_LOSS_S:
+                    break
+            elif now - since > self.deadline_s + _GRACE_S:
+                break
+        return told, lost
+
+    def _trace(self, program: Program, plan: list[Planned], told: dict[int, Played], lost: dict[int, str]) -> Trace:
+        ranks = range(program.rank_count)
+        all_of_them = [told[rank] if rank in told else self._silent(rank, plan, lost) for rank in ranks]
+        stuck = [played for played in all_of_them if not played.over]
+        probes = [played.probes for played in all_of_them]
+        return Trace(
+            backend=self.backend.name,
+            machine=self.machine_name,
+            rank_count=program.rank_count,
+            capabilities=tuple(sorted(next((p.capabilities for p in all_of_them if p.capabilities), ()))),
+            events=[played.events for played in all_of_them],
+            placed={(p.rank, buffer): placed for p in all_of_them for buffer, placed in p.placed.items()},
+            contents={}
+            if stuck
+            else {(p.rank, buffer): held for p in all_of_them for buffer, held in p.contents.items()},
+            probes=probes if any(probes) and not stuck else [],
+            after_close=[played.after_close for played in all_of_them],
+            opening=[played.opening for played in all_of_them],
+            closing=[played.closing for played in all_of_them],
+            moments=(_moment(plan, all_of_them, "died" if lost else "waiting"),) if stuck else (),
+        )
+
+    def _silent(self, rank: int, plan: list[Planned], lost: dict[int, str]) -> Played:
+        """Say what can be known of a rank that has told nothing."""
+        at = int(self.crew.board[rank])
+        events = [Event(status="ok" if number < at < OPENING else "not_reached") for number in range(len(plan))]
+        for event, step in zip(events, plan, strict=True):
+            if event.status == "ok":  # it got past it; how that ended is not known
+                event.status = "not_reached" if step.applies and rank in step.ranks else "skipped"
+        event = waiting(self.crew.state(rank) or "its process says nothing any more")
+        if rank in lost:
+            event = Event(status="error", error_type="Garbled", error=f"what its process says cannot be: {lost[rank]}")
+        if lost.get(rank) == GONE:
+            event = Event(status="error", error_type="Died", error="its process ended")
+            first = next(other for other in lost if lost[other] == GONE)
+            if rank != first:
+                event = waiting(f"ended by the launcher, after the process of rank {first} had ended")
+        opening = Event(status="ok" if at != OPENING else "not_reached")
+        return halted(Played(rank=rank, over=False, at=at, events=events, opening=opening), event)
+
+
+def _moment(plan: list[Planned], played: list[Played], verdict: str) -> dict[str, Any]:
+    """Say where the ranks are that came no further, as the other worlds do it."""
+    names = {step.number: step.operation for step in plan}
+    waits, others = [], []
+    for one in played:
+        operation = names.get(one.at, place_of(one.at, names))
+        at = {"rank": one.rank, "step": one.at, "operation": operation}
+        if one.over:
+            others.append({**at, "state": "left"})
+        elif one.stack:
+            waits.append({**at, "call": one.stack[-1], "object": "the communicator under test", "waits_for": []})
+        elif one.capabilities:
+            waits.append({**at, "call": "exchange", "object": "a barrier of the world's own", "waits_for": []})
+        else:
+            others.append({**at, "state": "says nothing"})
+    return {"kind": "end" if verdict == "died" else "stall", "verdict": verdict, "waits": waits, "others": others}

@@ -1,0 +1,172 @@
+"""The process that the workers are forked from: it has imported the backend, and runs none of its code beside that.
+
+So a worker is there within milliseconds, however long the backend takes to be imported. The nursery is the parent of
+all workers: it kills them, says how each of them ended, and sees to it that nothing which they started is left. When
+the other end of its socket is gone, it ends them all; when it is gone itself, the kernel ends them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import traceback
+from typing import Any, Final
+
+from allranks.conformance.backend import Backend, load_backend
+from allranks.conformance.worlds.processes.worker import serve
+from allranks.errors import UsageError
+
+_MOST_BYTES: Final = 1 << 16
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+class _Nursery:
+    """The workers that are alive, by process id."""
+
+    def __init__(self, link: socket.socket, backend: Backend) -> None:
+        self.link = link
+        self.backend = backend
+        self.alive: set[int] = set()
+        self.woken, self.wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(self.wakes, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what a worker started, and left behind, comes here
+
+    def say(self, **what: Any) -> None:
+        """Tell the supervisor."""
+        self.link.send(json.dumps(what).encode())
+
+    def run(self) -> None:
+        """Do what is asked until nobody asks any more."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.link, selectors.EVENT_READ)
+            selector.register(self.woken, selectors.EVENT_READ)
+            self.say(ready=True)
+            while True:
+                for key, _ in selector.select():
+                    if key.fileobj is self.link and not self.listen():
+                        return
+                    if key.fd == self.woken:
+                        os.read(self.woken, 4096)
+                        self.reap()
+
+    def listen(self) -> bool:
+        """Do one thing that is asked; False: nobody asks any more."""
+        message, descriptors, _, _ = socket.recv_fds(self.link, _MOST_BYTES, 8)
+        if not message:
+            return False
+        asked = json.loads(message)
+        if "kill" in asked and asked["kill"] in self.alive:
+            _kill_group(asked["kill"])
+        if "spawn" in asked:
+            pid = self.fork(descriptors, asked["spawn"])
+            self.alive.add(pid)
+            handle = os.pidfd_open(pid)  # it may have ended already, but nobody else has reaped it
+            socket.send_fds(self.link, [json.dumps({"spawned": pid}).encode()], [handle])
+            os.close(handle)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return True
+
+    def fork(self, descriptors: list[int], rank: int) -> int:
+        """Start a worker on these descriptors: link, journal, output, stacks."""
+        parent = os.getpid()
+        pid = os.fork()
+        if pid:
+            return pid
+        try:
+            _become_worker(parent)
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self.link.close()
+            os.close(self.woken)
+            os.close(self.wakes)
+            link, journal, output, stacks = descriptors
+            for stream in (1, 2):
+                os.dup2(output, stream)
+            os.close(output)
+            serve(self.backend, socket.socket(fileno=link), journal, stacks, rank)
+        except BaseException:  # noqa: BLE001 -- a worker ends here, whatever happens
+            traceback.print_exc()
+            os._exit(70)
+        os._exit(0)
+
+    def reap(self) -> None:
+        """Say how workers ended, and end what they have left behind."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                break
+            if pid in self.alive:
+                self.alive.discard(pid)
+                _kill_group(pid)  # what it started in its own group
+                self.say(exited=pid, status=os.waitstatus_to_exitcode(status))
+        for stranger in _children() - self.alive:
+            _kill_group(stranger)
+
+    def end(self) -> None:
+        """End all that is left, and wait for it."""
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        while True:
+            for pid in _children():
+                _kill_group(pid)
+            try:
+                os.waitpid(-1, 0)
+            except ChildProcessError:
+                return
+
+
+def _become_worker(parent: int) -> None:
+    os.setsid()
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def _children() -> set[int]:
+    with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
+        return set(map(int, file.read().split()))
+
+
+def _kill_group(pid: int) -> None:
+    for kill in (os.killpg, os.kill):
+        try:
+            kill(pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            continue
+
+
+def main(link: int, backend: str) -> None:
+    """Import a backend and serve the supervisor at the other end of a socket."""
+    supervisor = socket.socket(fileno=link)
+    try:
+        found = load_backend(backend)
+    except UsageError as error:
+        supervisor.send(json.dumps({"refused": str(error)[: _MOST_BYTES // 2]}).encode())
+        return
+    nursery = _Nursery(supervisor, found)
+    try:
+        nursery.run()
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # nobody is there any more
+    finally:
+        nursery.end()
+
+
+def command(link: int, backend: str) -> list[str]:
+    """Give the command line of a nursery, which has this process's paths for imports."""
+    start = (
+        "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+        "from allranks.conformance.worlds.processes.nursery import main; main(int(sys.argv[2]), sys.argv[3])"
+    )
+    return [sys.executable, "-P", "-c", start, json.dumps(sys.path), str(link), backend]

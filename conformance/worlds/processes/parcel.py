@@ -1,0 +1,52 @@
+"""A Program on its way to the workers: resolved once, for all ranks, and quick to unpack.
+
+This goes from the supervisor to its own workers only, so it may be pickled. A dataclass with slots is slow to unpickle
+as it is; here its fields are set one after the other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import io
+import pickle
+from typing import Any
+
+from allranks.conformance.plan import Planned
+from allranks.conformance.program import Program
+
+
+@functools.cache
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind))
+
+
+def _made(kind: type, values: tuple[Any, ...]) -> Any:
+    made: Any = object.__new__(kind)
+    for name, value in zip(_names(kind), values, strict=True):
+        object.__setattr__(made, name, value)
+    return made
+
+
+class _Pickler(pickle.Pickler):
+    def reducer_override(self, value: Any) -> Any:
+        """Have dataclasses made by `_made`."""
+        kind = type(value)
+        if not dataclasses.is_dataclass(kind):
+            return NotImplemented
+        return _made, (kind, tuple(getattr(value, name) for name in _names(kind)))
+
+
+def pack(program: Program, plan: list[Planned]) -> bytes:
+    """Write a Program with its plan."""
+    out = io.BytesIO()
+    _Pickler(out, pickle.HIGHEST_PROTOCOL).dump((program, plan))
+    return out.getvalue()
+
+
+def unpack(data: bytes) -> tuple[Program, list[Planned]]:
+    """Give what was packed."""
+    program: Program
+    plan: list[Planned]
+    program, plan = pickle.loads(data)
+    return program, plan

@@ -1,0 +1,32 @@
+"""Whether the processes of a run have come to rest for good."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from allranks.conformance.worlds.processes.watch import ThreadState, all_blocked, look
+
+# How long nothing may have moved before ranks are called blocked: far longer than anything that is on its way takes.
+STILL_S: Final = 0.2
+
+
+class Stillness:
+    """Looks at processes again and again, until none of their threads has moved for `STILL_S`."""
+
+    def __init__(self) -> None:
+        self._seen: list[list[ThreadState]] = []
+        self._since = 0.0
+
+    def forget(self) -> None:
+        """Begin anew: something has moved."""
+        self._seen = []
+
+    def reached(self, now: float, pids: Sequence[int]) -> bool:
+        """Look once more; whether all of these are blocked, and have been for long enough."""
+        seen = [look(pid) for pid in pids]
+        if not all(map(all_blocked, seen)):
+            self._seen = []
+        elif seen != self._seen:
+            self._seen, self._since = seen, now
+        return bool(self._seen) and now - self._since >= STILL_S

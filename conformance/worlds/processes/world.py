@@ -1,0 +1,249 @@
+"""World `processes`: runs Programs on a backend whose ranks are processes, and judges what becomes of them."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Final
+
+from allranks.conformance.backend import Backend, load_backend, spaces_of
+from allranks.conformance.plan import Planned, planned
+from allranks.conformance.program import Program
+from allranks.conformance.trace import HOST, OPENING, Event, Trace
+from allranks.conformance.worlds.processes.parcel import pack
+from allranks.conformance.worlds.processes.run import Rank, Run
+from allranks.conformance.worlds.processes.stillness import Stillness
+from allranks.conformance.worlds.processes.verdict import Verdict, event_of, mark, moment, notes, place_of
+from allranks.conformance.worlds.processes.watch import ThreadState, look
+from allranks.conformance.worlds.processes.wire import Frame, Garbled, Kind
+from allranks.conformance.worlds.processes.workers import Workers
+from allranks.conformance.worlds.told import Told, Untrue
+from allranks.errors import UsageError
+
+DEADLINE_S: Final = 10.0
+# A communicator's own deadlines come before the world's, so that what it has to say about them is heard.
+_TIMEOUT_SHARE: Final = 0.8
+_TICK_S: Final = 0.04
+
+
+def check_backend(name: str) -> Backend:
+    """Give a backend that can run in world `processes`.
+
+    Raises
+    ------
+    allranks.errors.UsageError
+        If there is none of that name, or it needs the simulated driver.
+    """
+    backend = load_backend(name)
+    if "host" not in spaces_of(backend):
+        raise UsageError(
+            f"backend={name!r}: it works on device memory, and the simulated driver is not available across processes "
+            "yet; world processes has host memory (memory_spaces = ('host',) says that a backend works on it)"
+        )
+    return backend
+
+
+class ProcessesWorld:
+    """Runs Programs on a backend, each rank in a process that lives from run to run.
+
+    Parameters
+    ----------
+    backend : str
+        Name of the backend, or ``module:Class``; it is imported where ranks are forked from.
+    deadline_s : float
+        Seconds without progress of any rank, after which a run is given up in which something still moves.
+    native_stacks : bool
+        Whether native stacks are taken too, if a tool for it is installed; that takes seconds.
+
+    Raises
+    ------
+    allranks.errors.UsageError
+        If the backend cannot run here.
+    """
+
+    deterministic: Final = False
+
+    def __init__(self, backend: str, *, deadline_s: float = DEADLINE_S, native_stacks: bool = False) -> None:
+        self.backend = check_backend(backend)
+        self.deadline_s = deadline_s
+        self.native_stacks = native_stacks
+        self.runs = 0
+        self.verdict_s = 0.0  # from the last progress to the verdict, of the last run that needed one
+        self.workers = Workers(backend)
+
+    def __enter__(self) -> ProcessesWorld:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all processes."""
+        self.workers.close()
+
+    def renew(self) -> None:
+        """Have the next run begin in new workers."""
+        self.workers.kill(self.workers.by_rank.values())
+
+    def run(self, program: Program, *, plan: list[Planned] | None = None) -> Trace:
+        """Run a Program; ranks that did not come to its end are replaced, and so are those that ran with them.
+
+        Raises
+        ------
+        RuntimeError
+            If something of this package's own went wrong in a worker; the text has the traceback.
+        """
+        plan = plan if plan is not None else list(planned(program))
+        self.runs += 1
+        run = Run(self.runs, [Rank(worker) for worker in self.workers.of(program.rank_count)])
+        frame = Frame(Kind.RUN, self.runs, (self.deadline_s * _TIMEOUT_SHARE, pack(program, plan)))
+        self._listen(run, 0)  # for workers that have ended since
+        for number, rank in enumerate(run.ranks):
+            if rank.state == "died":
+                rank.word += ", between two runs"
+            rank.worker.said.clear()
+            rank.worker.journal.clear(number, OPENING)
+            rank.worker.send(frame)  # one that is gone is noticed as every other is
+        try:
+            verdict = self._follow(run)
+        except BaseException:
+            self.renew()
+            raise
+        if run.failure:
+            self.renew()
+            raise RuntimeError(f"a worker failed:\n{run.failure}")
+        return self._trace(program, plan, run, verdict)
+
+    def _follow(self, run: Run) -> Verdict | None:
+        """Take in what ranks say until all are through, or it is clear that they will not be."""
+        stillness = Stillness()
+        moved = time.monotonic()
+        progress = self._progress(run)
+        while not run.over:
+            heard = self._listen(run, _TICK_S)
+            now = time.monotonic()
+            came = self._progress(run) if not heard else progress
+            if heard or run.late(now) or came != progress:
+                moved, progress = now, came
+                stillness.forget()
+            verdict: Verdict | None = None
+            if run.hopeless:
+                verdict = "blocked"
+            elif not heard and not self._meets_with_deadline(run) and stillness.reached(now, self._alive(run)):
+                # What was sent before they came to rest is there by now.
+                verdict = None if self._listen(run, 0) else "blocked"
+            if verdict is None and now - moved >= self.deadline_s:
+                verdict = "waiting"
+            if verdict is not None:
+                self.verdict_s = time.monotonic() - moved
+                return verdict
+        return None
+
+    @staticmethod
+    def _meets_with_deadline(run: Run) -> bool:
+        return any(rank.state == "meets" and rank.until is not None for rank in run.ranks)
+
+    @staticmethod
+    def _alive(run: Run) -> list[int]:
+        return [rank.worker.pid for rank in run.ranks if rank.worker.exited is None]
+
+    @staticmethod
+    def _progress(run: Run) -> list[tuple[int, int]]:
+        return [rank.worker.journal.progress(number) for number, rank in enumerate(run.ranks)]
+
+    def _listen(self, run: Run, timeout_s: float) -> bool:
+        """Take in whatever comes within that time; whether it was more than output."""
+        heard = False
+        by_worker = {id(rank.worker): rank for rank in run.ranks}
+        for key, _ in self.workers.selector.select(timeout_s):
+            worker = key.data
+            if worker is None:
+                self.workers.hear()
+                heard = True
+                for rank in run.ranks:
+                    if rank.worker.exited is not None:
+                        self._last_words(run, rank)
+            elif key.fileobj == worker.output:
+                worker.listen()
+            elif id(worker) in by_worker:
+                heard |= self._take(run, by_worker[id(worker)])
+        return heard
+
+    def _take(self, run: Run, rank: Rank) -> bool:
+        """Take in what a worker says; whether it said anything."""
+        data = rank.worker.receive()
+        if data is None:
+            return False
+        if data:
+            run.take(rank, data, time.monotonic())
+        else:
+            self.workers.deaf(rank.worker)
+            if rank.worker.exited is not None or self.workers.ends(rank.worker):
+                run.lost(rank)
+            else:
+                run.lied(rank, "it has closed its link to the world")
+        if rank.state == "lied":
+            self.workers.deaf(rank.worker)
+            self.workers.put_down(rank.worker)
+        return bool(data)
+
+    def _last_words(self, run: Run, rank: Rank) -> None:
+        """Take in what a worker said before it ended."""
+        while self._take(run, rank):
+            pass
+        run.lost(rank)
+
+    def _trace(self, program: Program, plan: list[Planned], run: Run, verdict: Verdict | None) -> Trace:
+        told = [self._told(rank, len(plan)) for rank in run.ranks]
+        well = verdict is None and all(rank.state == "done" for rank in run.ranks)
+        trace = Trace(backend=self.backend.name, machine=HOST, rank_count=program.rank_count, granularity_bytes=1)
+        if not well:
+            self._tell(run, verdict, plan, told, trace)
+        trace.capabilities = next((one.capabilities for one in told if one.capabilities), ())
+        trace.events = [one.events + [Event() for _ in range(len(plan) - len(one.events))] for one in told]
+        trace.opening = [one.opening or Event() for one in told]
+        trace.closing = [one.closing or Event() for one in told]
+        trace.after_close = [one.after_close for one in told]
+        trace.probes = [one.probes for one in told] if any(one.probes for one in told) else []
+        trace.placed = {
+            (rank, buffer): placed for rank, one in enumerate(told) for buffer, placed in one.placed.items()
+        }
+        trace.contents = {
+            (rank, buffer): held for rank, one in enumerate(told) for buffer, held in one.contents.items()
+        }
+        trace.usage = tuple(told[0].usage)
+        return trace
+
+    @staticmethod
+    def _told(rank: Rank, steps: int) -> Told:
+        """Give what a rank told, and note when it cannot be."""
+        told = Told()
+        try:
+            told.read(rank.worker.journal.records(), steps)
+            if rank.state == "done" and told.closing is None:
+                raise Untrue("its results are missing")
+        except (Untrue, Garbled) as error:
+            if rank.state != "died":
+                rank.state, rank.word = "lied", str(error)
+        return told
+
+    def _tell(self, run: Run, verdict: Verdict | None, plan: list[Planned], told: list[Told], trace: Trace) -> None:
+        """Add to a Trace how a run ended that did not end well, and end its workers."""
+        operations = {step.number: step.operation for step in plan}
+        labels = [
+            rank.worker.journal.board[number] if rank.state != "lied" else None for number, rank in enumerate(run.ranks)
+        ]
+        places = [place_of(one, label, operations) for one, label in zip(told, labels, strict=True)]
+        threads: list[list[ThreadState]] = [
+            look(rank.worker.pid) if rank.state in ("at work", "meets") else [] for rank in run.ranks
+        ]
+        for number, rank in enumerate(run.ranks):
+            if rank.state != "done":
+                event = event_of(run, rank, verdict, threads[number], self.deadline_s)
+                mark(told[number], places[number], event)
+        found = moment(run, verdict, places, threads)
+        trace.moments = () if found is None else (found,)
+        trace.notes = notes(run, threads, native=self.native_stacks)
+        self.workers.kill([rank.worker for rank in run.ranks])
