@@ -14,7 +14,7 @@ from allranks.conformance.cases import shipped
 from allranks.conformance.commands.bench.corpus import Unit, collect, kills, summary
 from allranks.conformance.commands.bench.detection import figures, searches
 from allranks.conformance.corpus import MUTANTS
-from allranks.conformance.engine import draw_programs
+from allranks.conformance.draws import draw_programs
 from allranks.conformance.program import Program
 
 COUNT = 12
