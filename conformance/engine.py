@@ -7,19 +7,18 @@ then reduced with that requirement's own predicate.
 from __future__ import annotations
 
 import hashlib
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable, MutableSequence
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
-
-import hypothesis
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis import strategies as st
+from typing import Final
 
 from allranks import sim
 from allranks.conformance.backend import Backend
 from allranks.conformance.casefile import Case
 from allranks.conformance.checks import Violation, judge
 from allranks.conformance.determinism import DETERMINISM, RUNS, parting
+from allranks.conformance.draws import draw_programs
 from allranks.conformance.faults import PROGRAMS, in_turn, with_faults
 from allranks.conformance.narrowing import Contract, Narrowing
 from allranks.conformance.plan import planned
@@ -27,12 +26,9 @@ from allranks.conformance.program import Program
 from allranks.conformance.reduce import reduce_program
 from allranks.conformance.requirements import FAMILIES, REQUIREMENTS
 from allranks.conformance.schedules import realised
-from allranks.conformance.strategies import programs
 from allranks.conformance.trace import HOST, Trace
 from allranks.conformance.worlds import World
 from allranks.conformance.worlds.threads import QUIET_TIMEOUT_S, RunOptions, ThreadsWorld
-
-T = TypeVar("T")
 
 # What shipped cases are counted under, beside the families.
 CASES: Final = "cases"
@@ -41,9 +37,9 @@ FAULTS: Final = "faults"
 # A backend that hangs or ends its process this often among the Programs of one source is not asked for more of them:
 # each such Program costs a time-out, or a new process.
 MOST_INTERRUPTIONS: Final = 3
-# Of a run of ten or more Hypothesis makes some very small, and varies others, instead of drawing them independently.
-_DRAWN_AT_ONCE: Final = 8
-_MOST_RUNS: Final = 1_000_000
+# Where time is real, a Program that went wrong and took longer than this counts as one of those: each of its steps may
+# cost a time-out of the library's own.
+LONG_S: Final = 10.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -232,6 +228,7 @@ class Engine:
     ) -> None:
         self.contract = contract or Contract()
         self.world = world or ThreadsWorld(backend, machine, quiet_timeout_s=quiet_timeout_s, board=board)
+        self._long: Counter[str] = Counter()
         self.most_ranks = machine.device_count if world is None else max_ranks
         self.max_ranks = max_ranks
         self.progress = progress
@@ -285,7 +282,8 @@ class Engine:
         return families_of(self.result.requirements)
 
     def _gives_up(self, source: str, examples: int) -> bool:
-        if sum(finding.source == source for finding in self.result.interruptions) < MOST_INTERRUPTIONS:
+        interrupted = sum(finding.source == source for finding in self.result.interruptions)
+        if interrupted + self._long[source] < MOST_INTERRUPTIONS:
             return False
         self.result.stopped.setdefault(source, examples - 1)
         return True
@@ -296,7 +294,10 @@ class Engine:
         before = dict(self.contract.changed)
         program = self.contract.within(program)
         plan = list(planned(program))
+        started = time.monotonic()
         trace = self.world.run(program, plan=plan)
+        long = not self.world.deterministic and time.monotonic() - started >= LONG_S
+        self._long[source] += long and not trace.waited and trace.first_trouble() is not None
         ran = Ran(source=source, examples=examples, capabilities=trace.capabilities)
         ran.narrowed = self.contract.changed_since(before)
         ran.facts = dict(getattr(self.world, "facts", {}))
@@ -356,53 +357,6 @@ class Engine:
     def close(self) -> None:
         """End the world."""
         self.world.close()
-
-
-def draw_values(strategy: st.SearchStrategy[T], count: int, use: Callable[[T], None], *, seed: int) -> None:
-    """Draw `count` values and use each: generated only, nothing kept, nothing shrunk, no health checks.
-
-    Hypothesis begins every run with the simplest value, and lets each one after the tenth be followed by up to five
-    variations of it, which say little that it does not. So there are many short runs, with a seed each; what all of
-    them begin with is used once.
-    """
-    for run, first in enumerate(range(0, count, _DRAWN_AT_ONCE)):
-        fresh = min(count - first, _DRAWN_AT_ONCE)
-        _draw_run(strategy, fresh, use, seed=seed * _MOST_RUNS + run, simplest=run == 0)
-
-
-def _draw_run(
-    strategy: st.SearchStrategy[T], count: int, use: Callable[[T], None], *, seed: int, simplest: bool
-) -> None:
-    passed_over = simplest
-
-    @hypothesis.seed(seed)
-    @settings(
-        max_examples=count + (not simplest),
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @hypothesis.given(strategy)
-    def each(value: T) -> None:
-        nonlocal passed_over
-        if passed_over:
-            use(value)
-        passed_over = True
-
-    each()
-
-
-def draw_programs(family: str, count: int, use: Callable[[Program, int], None], *, seed: int, max_ranks: int) -> None:
-    """Draw `count` Programs of a family, and use each with its number, from 1. They depend on the arguments alone."""
-    examples = 0
-
-    def numbered(program: Program) -> None:
-        nonlocal examples
-        examples += 1
-        use(program, examples)
-
-    draw_values(programs(family, max_ranks=max_ranks), count, numbered, seed=seed)
 
 
 def families_of(requirements: tuple[str, ...]) -> list[str]:

@@ -21,6 +21,7 @@ from typing import Final
 
 from allranks.conformance.backend import load_backend
 from allranks.conformance.cases import shipped
+from allranks.conformance.draws import draw_programs
 from allranks.conformance.engine import (
     CASES,
     FAULTS,
@@ -29,7 +30,6 @@ from allranks.conformance.engine import (
     Ran,
     Result,
     Tally,
-    draw_programs,
     interruption,
 )
 from allranks.conformance.narrowing import contract_of

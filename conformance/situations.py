@@ -152,12 +152,11 @@ class Situations(Drawer):
     def crossed(self) -> Steps:
         """Two buffers lie in one order on one rank and in the other on the rest; both are connected and written to."""
         odd, size = self.rank(), self.pick(SIZES, "size")
-        low, high = p.Allocate(size_bytes=size), p.Allocate(size_bytes=size, ranks=(odd,), placement="high")
         others = tuple(rank for rank in range(self.rank_count) if rank != odd)
         if others:
             yield p.Repeat(times=2, steps=(p.Allocate(size_bytes=size, ranks=others),))
-        yield high
-        yield p.Allocate(size_bytes=size, ranks=(odd,), placement=low.placement)
+        yield p.Allocate(size_bytes=size, ranks=(odd,), placement="high")
+        yield p.Allocate(size_bytes=size, ranks=(odd,))
         for before in (1, 0):
             yield p.Connect(region=operand([Region(buffer=buffer) for buffer in self.newest(before)]))
         yield self.put_newest(1)
@@ -184,13 +183,17 @@ class Situations(Drawer):
         yield self.connect_newest()
         yield self.put_newest()
 
-    def uneven(self) -> Steps:
+    def uneven(self) -> p.AllReduce:
         """One rank brings no elements to a reduction, and the others do."""
         dtype, operation = self.pick(TYPES, "type")
-        send, receive = Operand(Region()), Operand(Region(buffer=1))
-        count = self.pick(COUNTS[2:], "count")
-        empty = (self.rank(),)
-        yield p.AllReduce(send=send, receive=receive, count=count, dtype=dtype, operation=operation, empty_on=empty)
+        return p.AllReduce(
+            send=Operand(Region()),
+            receive=Operand(Region(buffer=1)),
+            count=self.pick(COUNTS[2:], "count"),
+            dtype=dtype,
+            operation=operation,
+            empty_on=(self.rank(),),
+        )
 
     # --- groups ---
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from allranks import _native, sim
 from allranks.conformance.backend import load_backend
-from allranks.conformance.engine import Engine, draw_programs, draw_values
+from allranks.conformance.draws import draw_programs, draw_values, drawn_values
+from allranks.conformance.engine import Engine
 from allranks.conformance.program import Program
 
 SOURCES = Path(__file__).resolve().parents[2]
@@ -104,6 +105,7 @@ def test_values_are_drawn_independently_and_the_simplest_is_used_once(count: int
     strategy = st.lists(st.integers(0, 100), min_size=20, max_size=20)
     draw_values(strategy, count, drawn.append, seed=5)
     assert len(drawn) == count
+    assert list(drawn_values(strategy, count, seed=5)) == drawn
     assert [number for number, value in enumerate(drawn) if not any(value)] == [0]
     alike = [sum(a == b for a, b in zip(one, two, strict=True)) for one, two in itertools.pairwise(drawn)]
     assert max(alike, default=0) < 10

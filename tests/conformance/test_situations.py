@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 
@@ -9,7 +10,7 @@ import pytest
 
 from allranks.conformance import program as p
 from allranks.conformance.drawing import MIB
-from allranks.conformance.engine import draw_values
+from allranks.conformance.draws import draw_values
 from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Allocate, Bind, CloseGroup, Drop, OpenGroup, Program
 from allranks.conformance.strategies import programs
@@ -18,6 +19,7 @@ RANKS = 4
 Plan = list[Planned]
 
 
+@functools.cache
 def _drawn(family: str, count: int = 200) -> list[Program]:
     found: list[Program] = []
     draw_values(programs(family, max_ranks=RANKS, min_ranks=RANKS), count, found.append, seed=5)

@@ -16,7 +16,7 @@ import pytest
 
 from allranks.conformance import program as p
 from allranks.conformance.drawing import MIB
-from allranks.conformance.engine import draw_values
+from allranks.conformance.draws import draw_values
 from allranks.conformance.plan import Part, Planned, planned
 from allranks.conformance.program import Allocate, Bind, CloseGroup, Drop, OpenGroup, Operand, Program, Region
 from allranks.conformance.strategies import TABLES, programs

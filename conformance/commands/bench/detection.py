@@ -8,12 +8,12 @@ requirements that judge these the seed changes nothing, and each such mutant is 
 
 from __future__ import annotations
 
-import functools
+import itertools
 import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,11 +22,13 @@ from allranks.conformance.commands.bench.shown import check_mutants, emit
 from allranks.conformance.commands.options import Parser, machine_for, positive, ranks
 from allranks.conformance.corpus import MUTANTS
 from allranks.conformance.corpus.specimen import Specimen
-from allranks.conformance.engine import FAULTS, Engine, draw_programs
+from allranks.conformance.draws import drawn_values
+from allranks.conformance.engine import FAULTS, Engine
 from allranks.conformance.plan import planned
 from allranks.conformance.program import Program
 from allranks.conformance.requirements import REQUIREMENTS
-from allranks.conformance.running import DEFAULT_RANKS, EFFORT
+from allranks.conformance.settings import DEFAULT_RANKS, EFFORT
+from allranks.conformance.strategies import programs as programs_of
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,18 +57,15 @@ class Search:
     noise: Counter[str] = field(default_factory=Counter)
 
 
-@functools.cache
-def _family(family: str, count: int, seed: int, max_ranks: int) -> tuple[Program, ...]:
-    """Draw the Programs of a family as a check does, but for the first."""
-    found: list[Program] = []
-    draw_programs(family, count, lambda program, number: found.append(program), seed=seed, max_ranks=max_ranks)
-    return tuple(found[1:])
+def _family(family: str, count: int, seed: int, max_ranks: int) -> Iterator[Program]:
+    """Give the Programs of a family as a check draws them, but for the first."""
+    return itertools.islice(drawn_values(programs_of(family, max_ranks=max_ranks), count, seed=seed), 1, None)
 
 
-def search(engine: Engine, requirement: str, found_in: Iterable[Program], seed: int) -> Search:
+def search(engine: Engine, requirement: str, programs: Iterable[Program], seed: int) -> Search:
     """Run Programs until one breaks the requirement."""
     searched = Search(seed=seed)
-    for program in found_in:
+    for program in programs:
         started = time.perf_counter()
         plan = list(planned(program))
         outcomes = judge(program, engine.world.run(program, plan=plan), plan=plan)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from allranks import __version__
 from allranks.conformance.corpus import MUTANTS
-from allranks.conformance.engine import draw_values
+from allranks.conformance.draws import draw_values
 from allranks.errors import UsageError
 
 

@@ -127,7 +127,7 @@ class Run:
         if not rank.left:
             return
         rank.state = "at work"
-        if not rank.worker.send(answer) and rank.worker.exited is None:
+        if not rank.worker.send(answer):
             self.lied(rank, "it does not take the answer that it waits for")
 
     def late(self, now: float) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from allranks.conformance.worlds.told import Told
 Verdict = Literal["blocked", "waiting"]
 
 _STACKS_S: Final = 0.5
+_LOOK_S: Final = 0.002
 _MOST_LINES: Final = 10
 _SPECIAL: Final = {OPENING: "open", CLOSING: "close", PROBING: "probe"}
 
@@ -125,9 +127,10 @@ def notes(run: Run, threads: list[list[ThreadState]], *, native: bool) -> tuple[
         worker.ask_for_stacks()
     until = time.monotonic() + _STACKS_S
     while any(not _complete(worker, before[worker.rank]) for worker in left) and time.monotonic() < until:
+        # Nobody is told when a file grows; meanwhile some rank may be stuck in printing.
+        select.select([worker.output for worker in left], [], [], _LOOK_S)
         for worker in left:
-            worker.listen()  # it may be stuck in printing
-        time.sleep(0.001)
+            worker.listen()
     below = native_stacks([worker.pid for worker in left]) if native else {}
     for rank in run.ranks:
         rank.worker.listen()

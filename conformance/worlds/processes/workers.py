@@ -49,11 +49,13 @@ class Worker:
     exited: int | None = None  # exit code, or minus the signal
 
     def send(self, frame: Frame) -> bool:
-        """Send a frame; False: nobody takes it."""
+        """Send a frame; False: it is there and does not take it. One that is gone is noticed elsewhere."""
         try:
             self.stream.sendall(frame.packed())
-        except OSError:
+        except TimeoutError:
             return False
+        except OSError:
+            pass
         return True
 
     def receive(self) -> bytes | None:
