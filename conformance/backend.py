@@ -175,6 +175,7 @@ _SHIPPED: Final = {
     "plain": "allranks.conformance.backends.plain:PlainBackend",
     "mpi": "allranks.conformance.backends.mpi:MpiBackend",
     "torch": "allranks.conformance.backends.torch:TorchBackend",
+    "torch-local-groups": "allranks.conformance.backends.torch:LocalGroupsBackend",
 }
 
 

@@ -7,6 +7,8 @@ then reduced with that requirement's own predicate.
 from __future__ import annotations
 
 import hashlib
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable, MutableSequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -35,6 +37,9 @@ FAULTS: Final = "faults"
 # A backend that hangs or ends its process this often among the Programs of one source is not asked for more of them:
 # each such Program costs a time-out, or a new process.
 MOST_INTERRUPTIONS: Final = 3
+# Where time is real, a Program that went wrong and took longer than this counts as one of those: each of its steps may
+# cost a time-out of the library's own.
+LONG_S: Final = 10.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -223,6 +228,7 @@ class Engine:
     ) -> None:
         self.contract = contract or Contract()
         self.world = world or ThreadsWorld(backend, machine, quiet_timeout_s=quiet_timeout_s, board=board)
+        self._long: Counter[str] = Counter()
         self.most_ranks = machine.device_count if world is None else max_ranks
         self.max_ranks = max_ranks
         self.progress = progress
@@ -276,7 +282,8 @@ class Engine:
         return families_of(self.result.requirements)
 
     def _gives_up(self, source: str, examples: int) -> bool:
-        if sum(finding.source == source for finding in self.result.interruptions) < MOST_INTERRUPTIONS:
+        interrupted = sum(finding.source == source for finding in self.result.interruptions)
+        if interrupted + self._long[source] < MOST_INTERRUPTIONS:
             return False
         self.result.stopped.setdefault(source, examples - 1)
         return True
@@ -287,7 +294,10 @@ class Engine:
         before = dict(self.contract.changed)
         program = self.contract.within(program)
         plan = list(planned(program))
+        started = time.monotonic()
         trace = self.world.run(program, plan=plan)
+        long = not self.world.deterministic and time.monotonic() - started >= LONG_S
+        self._long[source] += long and not trace.waited and trace.first_trouble() is not None
         ran = Ran(source=source, examples=examples, capabilities=trace.capabilities)
         ran.narrowed = self.contract.changed_since(before)
         ran.facts = dict(getattr(self.world, "facts", {}))

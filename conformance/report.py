@@ -93,7 +93,7 @@ def incomplete(result: Result) -> list[str]:
         what = result.interruptions[0].violation.evidence.splitlines()[0].removesuffix(":")
         lines.append(f"{len(result.interruptions)} Programs never came to their end; the first: {what}")
     lines += [
-        f"{source}: given up after {count} Programs, for that had happened too often"
+        f"{source}: given up after {count} Programs, for too many of them did not end, or took too long to fail"
         for source, count in result.stopped.items()
     ]
     return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 from pathlib import Path
@@ -31,13 +32,24 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
     [
-        (["check", "--backend", "nope"], "backend='nope': known are plain, refimpl; unusual: no-cache, "),
+        (
+            ["check", "--backend", "nope"],
+            "backend='nope': known are mpi, plain, refimpl, torch, torch-local-groups; unusual: no-cache, ",
+        ),
         (["check", "--backend", "no_such_module:Backend"], "backend='no_such_module:Backend': No module named"),
         (["check", "--backend", "allranks.conformance.backend:Nope"], "has no attribute 'Nope'"),
         (["check", "--backend", "tests.conformance.unruly:WithoutOpen"], "class WithoutOpen has no method open"),
         (["check", "--backend", "json:JSONDecoder"], "class JSONDecoder has no method capabilities"),
         (["check", "--backend", "tests.conformance.unruly:NeedsAnArgument"], "NeedsAnArgument() raises TypeError: "),
         (["check", "--backend", ":Class"], "backend=':Class': ValueError: Empty module name"),
+        (
+            ["check", "--backend", "plain+nothing"],
+            "backend='plain+nothing': fault 'nothing': known are drop-call, delay",
+        ),
+        (["check", "--world", "mpi"], "world='mpi'"),
+        (["check", "--launcher", "mpiexec"], "launcher='mpiexec': only for world mpi, and this is world threads"),
+        (["check", "--nodes", "2"], "nodes=2: only for world mpi, and this is world threads"),
+        (["init", "not-a-name"], "name='not-a-name': wants a module's name, such as mylib"),
         (["check", "--ranks", "0"], "argument --ranks: '0': a whole number from 1 on"),
         (["check", "--ranks", "-2"], "argument --ranks: '-2': a whole number from 1 on"),
         (["check", "--ranks", "9"], "ranks=9: the usual machine has 8 devices; a machine that is named"),
@@ -68,6 +80,15 @@ def test_a_wrong_argument(
 def test_a_machine_that_is_named_has_enough_devices(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["check", "COLL-1", "--ranks", "9", "--machine", "h100", "--programs", "1", "--jobs", "1"]) == 0
     assert "up to 9 ranks" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("backend", "package"), [("mpi", "mpi4py"), ("torch", "torch")])
+def test_a_library_that_is_missing(
+    backend: str, package: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    line = said(capsys, "check", "COLL-1", "--backend", backend)
+    assert line.startswith(f"backend={backend!r}: {package} is not installed (pip install ")
 
 
 def test_a_module_that_cannot_be_imported_is_named(

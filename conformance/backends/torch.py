@@ -1,10 +1,12 @@
 """torch.distributed under test: gloo, on host memory.
 
-The communicator is the default process group, made for each life of it over a TCP store of rank 0's on loopback, or
-over the store that a launcher has told of. ``all_reduce`` works in place only: out of place, the operand is copied to
+The communicator is the default process group, made for each life of it over a TCP store of rank 0's on loopback.
+``all_reduce`` works in place only: out of place, the operand is copied to
 the output first. There is no one-sided access: a put is a header and the bytes, sent by ``isend``; the peer receives
-them into its region when it waits for the signal, which is a header alone. Groups of some ranks come from ``new_group``
-with local synchronisation, which asks nobody else.
+them into its region when it waits for the signal, which is a header alone.
+
+``new_group`` has to be called by all ranks, so there are no groups that only their members know of; with
+``use_local_synchronization`` there are, and `LocalGroupsBackend` offers them.
 """
 
 from __future__ import annotations
@@ -60,8 +62,8 @@ class TorchBackend:
         return {"library": f"PyTorch {metadata.version('torch')}", "transport": "gloo"}
 
     def capabilities(self, context: RankContext) -> frozenset[str]:
-        """All but multicast; torch says nothing of what it does inside."""
-        return frozenset({"channels", "all_reduce", "all_gather", "subsets"})
+        """No multicast, and no groups of some ranks; torch says nothing of what it does inside."""
+        return frozenset({"channels", "all_reduce", "all_gather"})
 
     def open(self, context: RankContext) -> TorchCommunicator:
         """Make the default process group, of the ranks of this run."""
@@ -80,6 +82,16 @@ class TorchBackend:
                 "gloo", store=store, rank=context.rank, world_size=context.rank_count, timeout=timeout
             )
         return TorchCommunicator(torch, distributed, context.rank, context.rank_count, store)
+
+
+class LocalGroupsBackend(TorchBackend):
+    """The same, with groups that are made by their members alone."""
+
+    name = "torch-local-groups"
+
+    def capabilities(self, context: RankContext) -> frozenset[str]:
+        """Groups of some ranks, too."""
+        return super().capabilities(context) | {"subsets"}
 
 
 def _torch() -> tuple[Any, Any]:

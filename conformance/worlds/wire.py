@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final, Protocol
 
+from allranks.conformance.worlds.sentinel import mapped
 from allranks.errors import UsageError
 
 Message = tuple[int, Any]  # who sent it, and what
@@ -123,7 +124,10 @@ class MpiWire:
         return MpiLane(self.mpi.COMM_WORLD.Dup())
 
     def abort(self, code: int) -> None:
-        """End the job."""
+        """End the job; what it has in shared memory would stay, and is taken away first."""
+        for path in mapped(os.getpid()):
+            with contextlib.suppress(OSError):
+                os.unlink(path)
         self.mpi.COMM_WORLD.Abort(code)
 
 

@@ -31,7 +31,8 @@ from allranks.conformance.commands.bench.shown import environment
 from allranks.conformance.commands.options import Parser, folder, machine_for, positive, writable
 from allranks.conformance.corpus import MUTANTS, VARIANTS
 from allranks.conformance.isolated import run_jobs
-from allranks.conformance.running import DEFAULT_MACHINE, DEFAULT_RANKS, EFFORT, keep, settings_of
+from allranks.conformance.kept import keep
+from allranks.conformance.settings import DEFAULT_MACHINE, DEFAULT_RANKS, EFFORT, settings_of
 from allranks.conformance.worlds.threads import ThreadsWorld
 
 # What is judged beside the variants.

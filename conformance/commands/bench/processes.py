@@ -114,7 +114,6 @@ def _seconds(values: Sequence[float]) -> dict[str, float]:
 def stalls(count: int) -> dict[str, Any]:
     """Stall so many times, then kill a rank so many times; say whether the verdicts are right and what is left."""
     rows = []
-    shared_memory = set(os.listdir("/dev/shm"))
     files_at_start = _open_files([os.getpid()])
     with ProcessesWorld(_SILENT) as world:
         world.run(_program(8))
@@ -146,7 +145,6 @@ def stalls(count: int) -> dict[str, Any]:
         "descriptors_left": after[1] - before[1],
         "processes_left_after_close": len(_descendants(os.getpid())),
         "descriptors_left_after_close": _open_files([os.getpid()]) - files_at_start,
-        "shared_memory_left": len(set(os.listdir("/dev/shm")) - shared_memory),
     }
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import io
+import operator
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 from allranks.conformance.plan import Planned
@@ -28,13 +30,23 @@ def _made(kind: type, values: tuple[Any, ...]) -> Any:
     return made
 
 
+@functools.cache
+def _taken_apart(kind: type) -> Callable[[Any], tuple[Any, ...]] | None:
+    """Give what takes the values out of such an object, in the order of `_names`; None: it is no dataclass."""
+    if not dataclasses.is_dataclass(kind):
+        return None
+    names = _names(kind)
+    if len(names) > 1:
+        return operator.attrgetter(*names)  # gives a tuple
+    return lambda value: tuple(getattr(value, name) for name in names)
+
+
 class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         """Have dataclasses made by `_made`."""
-        kind = type(value)
-        if not dataclasses.is_dataclass(kind):
-            return NotImplemented
-        return _made, (kind, tuple(getattr(value, name) for name in _names(kind)))
+        kind: type = type(value)
+        take = _taken_apart(kind)
+        return NotImplemented if take is None else (_made, (kind, take(value)))
 
 
 def pack(program: Program, plan: list[Planned]) -> bytes:

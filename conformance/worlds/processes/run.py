@@ -37,6 +37,11 @@ class Rank:
     until: float | None = None
     word: str = ""
 
+    @property
+    def left(self) -> bool:
+        """Whether it is neither through nor gone."""
+        return self.state not in _GONE
+
 
 @dataclass(slots=True)
 class Run:
@@ -51,12 +56,17 @@ class Run:
     @property
     def over(self) -> bool:
         """Whether nothing more can come."""
-        return all(rank.state in _GONE for rank in self.ranks)
+        return not any(rank.left for rank in self.ranks)
+
+    @property
+    def well(self) -> bool:
+        """Whether all are through."""
+        return all(rank.state == "done" for rank in self.ranks)
 
     @property
     def hopeless(self) -> bool:
         """Whether all that are left wait for others in exchanges of the world, and without a deadline."""
-        left = [rank for rank in self.ranks if rank.state not in _GONE]
+        left = [rank for rank in self.ranks if rank.left]
         return bool(left) and all(rank.state == "meets" and rank.until is None for rank in left)
 
     def missing(self, rank: Rank) -> list[int]:
@@ -66,7 +76,7 @@ class Run:
 
     def lost(self, rank: Rank, when: str = "") -> None:
         """Note that a worker has ended."""
-        if rank.state not in _GONE:
+        if rank.left:
             code = rank.worker.exited or 0
             rank.state = "died"
             rank.word = (signal.Signals(-code).name if code < 0 else f"exit code {code}") + when
@@ -114,10 +124,10 @@ class Run:
             self._answer(self.ranks[member], answer)
 
     def _answer(self, rank: Rank, answer: Frame) -> None:
-        if rank.state in _GONE:
+        if not rank.left:
             return
         rank.state = "at work"
-        if not rank.worker.send(answer) and rank.worker.exited is None:
+        if not rank.worker.send(answer):
             self.lied(rank, "it does not take the answer that it waits for")
 
     def late(self, now: float) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from allranks.conformance.worlds.told import Told
 Verdict = Literal["blocked", "waiting"]
 
 _STACKS_S: Final = 0.5
+_LOOK_S: Final = 0.002
 _MOST_LINES: Final = 10
 _SPECIAL: Final = {OPENING: "open", CLOSING: "close", PROBING: "probe"}
 
@@ -88,10 +90,8 @@ def _thread(thread: ThreadState) -> str:
     }[thread.state]
 
 
-def moment(
-    run: Run, verdict: Verdict | None, places: list[Place], threads: list[list[ThreadState]]
-) -> dict[str, Any] | None:
-    """Give who waits for whom, and what the others are at; None: all ended well."""
+def moment(run: Run, verdict: Verdict | None, places: list[Place], threads: list[list[ThreadState]]) -> dict[str, Any]:
+    """Give who waits for whom, and what the others are at."""
     waits, others = [], []
     for number, (rank, place) in enumerate(zip(run.ranks, places, strict=True)):
         at = {"rank": number, "step": place.step, "operation": place.operation}
@@ -104,8 +104,6 @@ def moment(
             waits.append({**at, "call": main.call + limited, "object": thing, "waits_for": []})
         else:
             others.append({**at, "state": _state(rank, main)})
-    if verdict is None and all(rank.state == "done" for rank in run.ranks):
-        return None
     return {"kind": "stall" if verdict else "end", "verdict": verdict or "died", "waits": waits, "others": others}
 
 
@@ -129,9 +127,10 @@ def notes(run: Run, threads: list[list[ThreadState]], *, native: bool) -> tuple[
         worker.ask_for_stacks()
     until = time.monotonic() + _STACKS_S
     while any(not _complete(worker, before[worker.rank]) for worker in left) and time.monotonic() < until:
+        # Nobody is told when a file grows; meanwhile some rank may be stuck in printing.
+        select.select([worker.output for worker in left], [], [], _LOOK_S)
         for worker in left:
-            worker.listen()  # it may be stuck in printing
-        time.sleep(0.001)
+            worker.listen()
     below = native_stacks([worker.pid for worker in left]) if native else {}
     for rank in run.ranks:
         rank.worker.listen()
@@ -146,7 +145,7 @@ def notes(run: Run, threads: list[list[ThreadState]], *, native: bool) -> tuple[
 
 
 def _can_tell(rank: Rank, threads: list[ThreadState]) -> bool:
-    return rank.state in ("at work", "meets") and all(thread.state != "stopped" for thread in threads)
+    return rank.left and all(thread.state != "stopped" for thread in threads)
 
 
 def _complete(worker: Worker, before: int) -> bool:

@@ -49,11 +49,13 @@ class Worker:
     exited: int | None = None  # exit code, or minus the signal
 
     def send(self, frame: Frame) -> bool:
-        """Send a frame; False: nobody takes it."""
+        """Send a frame; False: it is there and does not take it. One that is gone is noticed elsewhere."""
         try:
             self.stream.sendall(frame.packed())
-        except OSError:
+        except TimeoutError:
             return False
+        except OSError:
+            pass
         return True
 
     def receive(self) -> bytes | None:
@@ -212,19 +214,24 @@ class Workers:
         with contextlib.suppress(OSError):  # when the nursery is gone, so is the worker
             self._link.send(json.dumps({"kill": worker.pid}).encode())
 
-    def kill(self, workers: Iterable[Worker]) -> None:
-        """End workers at once, with all that they started or left in shared memory; others take their places later."""
+    def end(self, workers: Iterable[Worker]) -> None:
+        """End workers at once, with all that they started or left in shared memory; what they told is there still."""
         ending = list(workers)
         left = {path for worker in ending for path in worker.shared_memory()}
         for worker in ending:
             if worker.exited is None:
                 self.put_down(worker)
         self._until_ended(ending)
-        for worker in ending:
-            self._forget(worker)
         for path in left:
             if path.removeprefix(f"{_SHARED_MEMORY}/") not in self._mapped_before:
                 Path(path).unlink(missing_ok=True)
+
+    def replace(self, workers: Iterable[Worker]) -> None:
+        """End workers; others take their places when they are needed."""
+        gone = list(workers)
+        self.end(gone)
+        for worker in gone:
+            self._forget(worker)
 
     def _until_ended(self, ending: list[Worker]) -> None:
         until = time.monotonic() + _KILL_S

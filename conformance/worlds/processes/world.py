@@ -85,7 +85,7 @@ class ProcessesWorld:
 
     def renew(self) -> None:
         """Have the next run begin in new workers."""
-        self.workers.kill(self.workers.by_rank.values())
+        self.workers.replace(self.workers.by_rank.values())
 
     def run(self, program: Program, *, plan: list[Planned] | None = None) -> Trace:
         """Run a Program; ranks that did not come to its end are replaced, and so are those that ran with them.
@@ -101,7 +101,8 @@ class ProcessesWorld:
         frame = Frame(Kind.RUN, self.runs, (self.deadline_s * _TIMEOUT_SHARE, pack(program, plan)))
         self._listen(run, 0)  # for workers that have ended since
         for number, rank in enumerate(run.ranks):
-            if rank.state == "died":
+            if rank.worker.exited is not None:
+                run.lost(rank)
                 rank.word += ", between two runs"
             rank.worker.said.clear()
             rank.worker.journal.clear(number, OPENING)
@@ -169,6 +170,8 @@ class ProcessesWorld:
                 worker.listen()
             elif id(worker) in by_worker:
                 heard |= self._take(run, by_worker[id(worker)])
+            elif not worker.receive():  # of a rank that this Program has not: it is gone, or will be found out
+                self.workers.deaf(worker)
         return heard
 
     def _take(self, run: Run, rank: Rank) -> bool:
@@ -196,11 +199,17 @@ class ProcessesWorld:
         run.lost(rank)
 
     def _trace(self, program: Program, plan: list[Planned], run: Run, verdict: Verdict | None) -> Trace:
-        told = [self._told(rank, len(plan)) for rank in run.ranks]
-        well = verdict is None and all(rank.state == "done" for rank in run.ranks)
         trace = Trace(backend=self.backend.name, machine=HOST, rank_count=program.rank_count, granularity_bytes=1)
-        if not well:
-            self._tell(run, verdict, plan, told, trace)
+        workers = [rank.worker for rank in run.ranks]
+        threads: list[list[ThreadState]] = [[] for _ in workers]
+        if not run.well:
+            threads = [look(rank.worker.pid) if rank.left else [] for rank in run.ranks]
+            trace.notes = notes(run, threads, native=self.native_stacks)
+            self.workers.end(workers)  # before what they told is read: it changes no more
+        told = [self._told(rank, len(plan)) for rank in run.ranks]
+        if not run.well:
+            self._mark(run, verdict, plan, told, threads, trace)
+            self.workers.replace(workers)
         trace.capabilities = next((one.capabilities for one in told if one.capabilities), ())
         trace.events = [one.events + [Event() for _ in range(len(plan) - len(one.events))] for one in told]
         trace.opening = [one.opening or Event() for one in told]
@@ -229,21 +238,22 @@ class ProcessesWorld:
                 rank.state, rank.word = "lied", str(error)
         return told
 
-    def _tell(self, run: Run, verdict: Verdict | None, plan: list[Planned], told: list[Told], trace: Trace) -> None:
-        """Add to a Trace how a run ended that did not end well, and end its workers."""
+    def _mark(
+        self,
+        run: Run,
+        verdict: Verdict | None,
+        plan: list[Planned],
+        told: list[Told],
+        threads: list[list[ThreadState]],
+        trace: Trace,
+    ) -> None:
+        """Add to what was told, and to a Trace, how ranks ended that did not end well."""
         operations = {step.number: step.operation for step in plan}
         labels = [
             rank.worker.journal.board[number] if rank.state != "lied" else None for number, rank in enumerate(run.ranks)
         ]
         places = [place_of(one, label, operations) for one, label in zip(told, labels, strict=True)]
-        threads: list[list[ThreadState]] = [
-            look(rank.worker.pid) if rank.state in ("at work", "meets") else [] for rank in run.ranks
-        ]
         for number, rank in enumerate(run.ranks):
             if rank.state != "done":
-                event = event_of(run, rank, verdict, threads[number], self.deadline_s)
-                mark(told[number], places[number], event)
-        found = moment(run, verdict, places, threads)
-        trace.moments = () if found is None else (found,)
-        trace.notes = notes(run, threads, native=self.native_stacks)
-        self.workers.kill([rank.worker for rank in run.ranks])
+                mark(told[number], places[number], event_of(run, rank, verdict, threads[number], self.deadline_s))
+        trace.moments = (moment(run, verdict, places, threads),)

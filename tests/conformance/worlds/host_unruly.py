@@ -81,9 +81,18 @@ class _HasAHelper(_Unruly):
         gate.wait()
 
 
+def _for_a_while() -> float:
+    return float(os.environ.get("ALLRANKS_TEST_COMPUTES_S", "3600"))
+
+
+class _SleepsForAWhile(_Unruly):
+    def misbehave(self) -> None:
+        time.sleep(_for_a_while())
+
+
 class _Computes(_Unruly):
     def misbehave(self) -> None:
-        until = time.monotonic() + float(os.environ.get("ALLRANKS_TEST_COMPUTES_S", "3600"))
+        until = time.monotonic() + _for_a_while()
         while time.monotonic() < until:
             pass
 
@@ -222,6 +231,7 @@ def _backend(kind: type[HostCommunicator]) -> type[HostBackend]:
 
 Blocks, BlocksOnALock, Sleeps = map(_backend, (_Blocks, _BlocksOnALock, _Sleeps))
 Polls, WaitsWithATimer, HasAHelper = map(_backend, (_Polls, _WaitsWithATimer, _HasAHelper))
+SleepsForAWhile = _backend(_SleepsForAWhile)
 Computes, StopsItself, Dies, Crashes = map(_backend, (_Computes, _StopsItself, _Dies, _Crashes))
 Exits, Garbles, ClosesAll, Speaks = map(_backend, (_Exits, _Garbles, _ClosesAll, _Speaks))
 Floods, LeavesThings, EndsLater = map(_backend, (_Floods, _LeavesThings, _EndsLater))

@@ -145,7 +145,7 @@ def test_faults_of_the_driver_are_not_evaluated_where_there_is_none(
     [
         (
             ["check", "--world", "processes"],
-            "backend='refimpl': it works on device memory, and the simulated driver is",
+            "world='processes': backend refimpl works on device memory; there is no GPU, and",
         ),
         (["check", "--world", "processes", "--backend", "plain"], "is not available across processes yet"),
         (["check", "--world", "moon"], "argument --world: invalid choice: 'moon'"),

@@ -14,8 +14,11 @@ from pathlib import Path
 import pytest
 
 from allranks.conformance import program as p
+from allranks.conformance.commands.bench.processes import stalls
 from allranks.conformance.program import Operand, Program, Region
 from allranks.conformance.story import left_behind
+from allranks.conformance.worlds.processes import nursery
+from allranks.conformance.worlds.processes.stillness import STILL_S
 from allranks.conformance.worlds.processes.workers import Worker
 from allranks.conformance.worlds.processes.world import ProcessesWorld, check_backend
 from allranks.errors import UsageError
@@ -139,6 +142,22 @@ def test_a_rank_that_dies_or_lies_is_named_and_replaced(
     goes_on(world)
 
 
+@pytest.mark.parametrize("name", ["Computes", "SleepsForAWhile"])
+def test_a_rank_that_computes_or_sleeps_for_a_while_is_waited_for(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALLRANKS_TEST_COMPUTES_S", str(4 * STILL_S))
+    with ProcessesWorld(f"{UNRULY}:{name}", deadline_s=60.0) as world:
+        goes_on(world)
+        assert world.run(summing(8)).first_trouble() is None
+
+
+def test_stalls_and_kills_in_a_row_are_judged_right_and_leave_nothing() -> None:
+    said = stalls(4)
+    for row in said["rows"]:
+        if "times" in row:
+            assert (row["right_verdicts"], row["next_program_well"]) == (4, 4)
+    assert [said[name] for name in said if "left" in name] == [0, 0, 0, 0]
+
+
 @of("Crashes")
 def test_a_crash_tells_the_stack_of_the_rank(world: ProcessesWorld) -> None:
     trace = world.run(summing(8))
@@ -189,14 +208,29 @@ def test_ranks_meet_among_themselves_and_are_late(world: ProcessesWorld) -> None
 @of(HOST)
 def test_the_world_goes_on_when_the_process_it_forks_from_is_killed(world: ProcessesWorld) -> None:
     goes_on(world)
-    nursery = world.workers._nursery
-    os.kill(nursery.pid, signal.SIGKILL)
-    nursery.wait(ENDS_S)
+    forked_from = world.workers._nursery
+    os.kill(forked_from.pid, signal.SIGKILL)
+    forked_from.wait(ENDS_S)
     for worker in list(world.workers.by_rank.values()):
         ended(worker)
     trace = world.run(summing(1))
     assert all(event.error_type == "Died" for event in trace.opening)
     goes_on(world)
+
+
+def test_children_are_found_where_the_kernel_does_not_list_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as child:
+        listed = nursery._children()
+        assert child.pid in listed
+
+        def unlisted(path: str, **how: str) -> object:
+            if path.endswith("/children"):
+                raise FileNotFoundError(path)
+            return open(path, **how)  # type: ignore[call-overload]
+
+        monkeypatch.setattr(nursery, "open", unlisted, raising=False)
+        assert nursery._children() == listed
+        child.kill()
 
 
 def test_nothing_is_left_when_the_supervisor_is_killed() -> None:

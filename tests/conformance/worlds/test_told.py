@@ -7,6 +7,11 @@ from typing import Any
 
 import pytest
 
+from allranks.conformance.engine import draw_programs
+from allranks.conformance.plan import planned
+from allranks.conformance.program import Program
+from allranks.conformance.requirements import FAMILIES
+from allranks.conformance.worlds.processes.parcel import pack, unpack
 from allranks.conformance.worlds.processes.wire import Frame, Garbled, Inbox, Kind, read_record, record
 from allranks.conformance.worlds.told import Told, Untrue
 
@@ -89,3 +94,16 @@ def test_frames_are_the_same_however_the_stream_is_cut() -> None:
 def test_what_is_no_frame_is_named_at_once(garbage: bytes) -> None:
     with pytest.raises(Garbled):
         list(Inbox().feed(garbage))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_program_arrives_as_it_was_sent(family: str) -> None:
+    seen = []
+
+    def use(program: Program, number: int) -> None:
+        plan = list(planned(program))
+        assert unpack(pack(program, plan)) == (program, plan)
+        seen.append(number)
+
+    draw_programs(family, 12, use, seed=2, max_ranks=4)
+    assert seen
