@@ -17,7 +17,7 @@ import pytest
 
 if TYPE_CHECKING:
     from allranks.conformance.engine import Finding, Result
-    from allranks.conformance.running import Settings
+    from allranks.conformance.settings import Settings
 
 DETERMINISM: Final = "DETERMINISM"
 _TESTS: Final = Path(__file__).with_name("test_requirements.py")
@@ -103,7 +103,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _settings(config: pytest.Config) -> Settings:
     from allranks.conformance.commands import options
-    from allranks.conformance.running import settings_of
+    from allranks.conformance.settings import settings_of
 
     readers: dict[str, Callable[[str], Any]] = {
         "ranks": options.ranks,
@@ -240,8 +240,9 @@ class RequirementItem(pytest.Item):
     def _told(self, finding: Finding, *, reduced: bool = True) -> str:
         """Reduce a finding, keep it as a case file, and tell it; one that is known is not worth the time."""
         from allranks.conformance.isolated import reduce_findings
+        from allranks.conformance.kept import keep, replay_line
         from allranks.conformance.report import describe
-        from allranks.conformance.running import CASE_DIR, keep, replay_line
+        from allranks.conformance.settings import CASE_DIR
         from allranks.conformance.worlds.together import first_rank
 
         settings = self.settings

@@ -25,7 +25,9 @@ from allranks.conformance.commands.options import (
     writable,
 )
 from allranks.conformance.engine import Ran
-from allranks.conformance.running import (
+from allranks.conformance.kept import keep, kept_at_once, replay_line
+from allranks.conformance.running import check, reduce_all
+from allranks.conformance.settings import (
     CASE_DIR,
     DEFAULT_EFFORT,
     DEFAULT_MACHINE,
@@ -33,10 +35,6 @@ from allranks.conformance.running import (
     EFFORT,
     REDUCE_S,
     Settings,
-    check,
-    keep,
-    reduce_all,
-    replay_line,
     settings_of,
 )
 from allranks.conformance.worlds.together import first_rank, leave
@@ -96,10 +94,10 @@ def _progress(console: Console, settings: Settings, case_dir: Path) -> Iterator[
             source: progress.add_task(source, total=settings.total(source), start=False) for source in settings.sources
         }
 
+        kept = kept_at_once(settings, case_dir)
+
         def advance(ran: Ran) -> None:
-            for finding in (*ran.findings, ran.interruption, ran.differs):
-                if finding is not None:
-                    keep(finding, case_dir, settings)  # at once: whatever comes may be interrupted
+            kept(ran)
             progress.start_task(tasks[ran.source])
             progress.advance(tasks[ran.source])
 

@@ -10,7 +10,7 @@ from typing import NoReturn, TypeVar
 
 from allranks import sim
 from allranks.conformance.launchers import LAUNCHERS
-from allranks.conformance.running import MOST_RANKS, WORLDS
+from allranks.conformance.settings import MOST_RANKS, WORLDS
 from allranks.conformance.worlds.processes.world import DEADLINE_S
 from allranks.conformance.worlds.threads import QUIET_TIMEOUT_S
 from allranks.errors import UsageError

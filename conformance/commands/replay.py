@@ -17,7 +17,8 @@ from allranks.conformance.commands.options import Parser, add_processes, add_qui
 from allranks.conformance.engine import Result
 from allranks.conformance.isolated import run_jobs
 from allranks.conformance.over_processes import ProcessesEngine
-from allranks.conformance.running import DEFAULT_MACHINE, make_world, settings_of, world_of
+from allranks.conformance.running import make_world
+from allranks.conformance.settings import DEFAULT_MACHINE, settings_of, world_of
 from allranks.conformance.worker import Job
 from allranks.errors import UsageError
 

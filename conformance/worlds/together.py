@@ -24,7 +24,7 @@ from allranks.conformance.worlds.wire import Lane, Wire
 from allranks.errors import UsageError
 
 if TYPE_CHECKING:
-    from allranks.conformance.running import Settings
+    from allranks.conformance.settings import Settings
 
 
 class Member:

@@ -11,7 +11,8 @@ from allranks.conformance.corpus.faulty import FAULT_KINDS
 from allranks.conformance.engine import draw_programs
 from allranks.conformance.narrowing import contract_of
 from allranks.conformance.program import Program
-from allranks.conformance.running import make_world, settings_of
+from allranks.conformance.running import make_world
+from allranks.conformance.settings import settings_of
 
 DEADLINE_S = 2.0
 MOST_PROGRAMS = 40

@@ -15,7 +15,8 @@ from allranks.conformance import program as p
 from allranks.conformance.checks import judge
 from allranks.conformance.launchers import launch
 from allranks.conformance.program import Operand, Program, Region
-from allranks.conformance.running import make_world, settings_of
+from allranks.conformance.running import make_world
+from allranks.conformance.settings import settings_of
 from allranks.conformance.worlds.crew import LaunchedCrew
 from allranks.conformance.worlds.launched import LaunchedWorld
 from allranks.conformance.worlds.sentinel import marked

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -95,3 +97,17 @@ def test_units_are_kept_and_used_again_unless_something_else_is_asked_for(tmp_pa
     rows = collect([more], tmp_path, 1)
     assert rows[more]["programs"] == 3
     assert summary(rows)["right"] == {"plain": {"machine": "h100", "programs": 3, "flagged": {}}}
+
+
+def test_nothing_is_left_of_a_run_that_is_killed_and_what_was_done_is_kept(tmp_path: Path) -> None:
+    code = "import sys; from allranks.cli import main; sys.exit(main())"
+    command = [sys.executable, "-P", "-c", code, "bench", "corpus", "kept", "--out", "figures.json", "--jobs", "2"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = next(line for line in process.stdout if line.startswith("1/"))
+        process.kill()
+        process.stdout.read()  # ends when nobody is left who could write
+    name = said.split()[1].removesuffix(":")
+    kept = json.loads((tmp_path / "kept" / f"{name}.json").read_text(encoding="utf-8"))
+    assert kept["row"]["mutant"] == kept["key"]["backend"]
+    assert not (tmp_path / "figures.json").exists()

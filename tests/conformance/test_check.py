@@ -11,7 +11,7 @@ import pytest
 from allranks import cli
 from allranks.conformance.casefile import load
 from allranks.conformance.program import AllReduce
-from allranks.conformance.running import EFFORT
+from allranks.conformance.settings import EFFORT
 
 
 @pytest.fixture(autouse=True)

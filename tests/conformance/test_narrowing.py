@@ -7,7 +7,7 @@ import pytest
 from allranks.conformance import program as p
 from allranks.conformance.backend import load_backend
 from allranks.conformance.backends.plain import PlainBackend
-from allranks.conformance.engine import draw_programs
+from allranks.conformance.draws import draw_programs
 from allranks.conformance.narrowing import Contract, Narrowing, contract_of, narrowings_of
 from allranks.conformance.program import Operand, Program, Region, unrolled
 from allranks.errors import UsageError

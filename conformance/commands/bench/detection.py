@@ -27,7 +27,7 @@ from allranks.conformance.engine import FAULTS, Engine
 from allranks.conformance.plan import planned
 from allranks.conformance.program import Program
 from allranks.conformance.requirements import REQUIREMENTS
-from allranks.conformance.running import DEFAULT_RANKS, EFFORT
+from allranks.conformance.settings import DEFAULT_RANKS, EFFORT
 from allranks.conformance.strategies import programs as programs_of
 
 
