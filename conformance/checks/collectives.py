@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from allranks.conformance import program as p
 from allranks.conformance.checks.outcome import Outcome, View, Violation, difference
-from allranks.conformance.plan import Planned
-from allranks.conformance.trace import Event
+from allranks.conformance.model import footprints
+from allranks.conformance.plan import Planned, planned
+from allranks.conformance.trace import HOST, Event
 
 _WITH_RESULT = (p.AllReduce, p.AllGather, p.MulticastReduce)
 # Steps whose writes other requirements look at.
@@ -69,7 +70,8 @@ def coll_2(view: View) -> Outcome:
 def coll_3(view: View) -> Outcome:
     """Inputs are unchanged, results stay as they were, and nothing outside the output is written.
 
-    Does not verify: writes to memory that is nobody's buffer, where the world does not record writes.
+    Does not verify: where the world does not record writes, those to memory that is nobody's buffer, and such as are
+    far from whatever any step touches.
     """
     outcome = Outcome()
     for step, events in _each(view, (p.AllReduce, p.AllGather), outcome):
@@ -83,4 +85,23 @@ def coll_3(view: View) -> Outcome:
         if stray is not None:
             outcome.violations.append(_violation("COLL-3", stray.owner, step, stray.evidence))
     outcome.violations += view.changed_later("COLL-3", p.AllReduce, p.AllGather)
+    outcome.violations += _written_beside(view)
     return outcome
+
+
+def _written_beside(view: View) -> list[Violation]:
+    """Find bytes that no step touches, and that are not as they were when the buffer was new."""
+    if not view.trace.contents or view.trace.machine != HOST:  # elsewhere there is a log of writes
+        return []
+    meant = footprints(view.program, planned(view.program))  # with what the backend declines, as the world has it
+    for (rank, buffer), ranges in view.trace.contents.items():
+        own = set(meant.get((rank, buffer), ()))
+        for offset, held in ranges:
+            if (offset, len(held)) not in own and any(held):
+                first = next(index for index, byte in enumerate(held) if byte)
+                evidence = (
+                    f"buffer {buffer} at {offset + first}, which no step touches, was written: "
+                    f"{difference(held, bytes(len(held)))}"
+                )
+                return [Violation(requirement="COLL-3", rank=rank, step=-1, operation="run", evidence=evidence)]
+    return []

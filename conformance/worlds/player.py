@@ -22,6 +22,7 @@ from allranks.conformance.program import Program
 from allranks.conformance.trace import CLOSING, OPENING, Event, Placed, Usage
 from allranks.conformance.worlds.arena import Arena
 from allranks.conformance.worlds.host_site import HostSite
+from allranks.conformance.worlds.margins import with_margins
 from allranks.conformance.worlds.session import Context, Session
 from allranks.conformance.worlds.stacks import stack_of
 from allranks.conformance.worlds.wire import Lane
@@ -203,7 +204,7 @@ class Player:
         return Session(
             program=program,
             plan=plan,
-            ranges=footprints(program, plan),
+            ranges=with_margins(footprints(program, plan), plan),
             backend=self.backend,
             context=context,
             site=site,

@@ -14,6 +14,7 @@ from typing import Any, Final
 from allranks.conformance import program as p
 from allranks.conformance.backend import RankContext
 from allranks.conformance.checks import CHECKS, judge
+from allranks.conformance.narrowing import contract_of
 from allranks.conformance.plan import planned
 from allranks.conformance.program import Operand, Program, Region
 from allranks.conformance.trace import Trace
@@ -163,6 +164,8 @@ def engine_row(backend: str, drawn: list[Program], draw_s: float) -> dict[str, A
     run, checks, lengths = [], 0.0, []
     started = time.perf_counter()
     with ProcessesWorld(backend) as world:
+        contract = contract_of(world.backend)
+        drawn = [contract.within(program) for program in drawn]  # beyond it a library may wait until it gives up
         world.run(drawn[0])
         start_s = time.perf_counter() - started
         used = time.process_time()

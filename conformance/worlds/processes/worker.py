@@ -16,6 +16,7 @@ from allranks.conformance.backend import Backend
 from allranks.conformance.model import footprints
 from allranks.conformance.worlds.arena import Arena
 from allranks.conformance.worlds.host_site import NO_DRIVER, HostSite
+from allranks.conformance.worlds.margins import with_margins
 from allranks.conformance.worlds.processes.journal import Journal
 from allranks.conformance.worlds.processes.line import Line, LineMeeting
 from allranks.conformance.worlds.processes.parcel import unpack
@@ -85,7 +86,7 @@ def _play(backend: Backend, line: Line, journal: Journal, arena: Arena, frame: F
     session = Session(
         program=program,
         plan=plan,
-        ranges=footprints(program, plan),
+        ranges=with_margins(footprints(program, plan), plan),
         backend=backend,
         context=context,
         site=HostSite(arena, program.shift_bytes.of(rank)),

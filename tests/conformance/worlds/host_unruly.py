@@ -19,6 +19,7 @@ from collections.abc import Callable
 from multiprocessing import shared_memory
 from typing import Any
 
+from allranks.conformance.data import ITEM_BYTES
 from allranks.conformance.worlds.processes import journal
 from allranks.conformance.worlds.processes.wire import record
 from tests.conformance.worlds.host_communicator import (
@@ -77,7 +78,12 @@ class _HasAHelper(_Unruly):
 
     def misbehave(self) -> None:
         gate = threading.Event()
-        threading.Thread(target=lambda: (time.sleep(3600), gate.set()), daemon=True).start()
+
+        def later() -> None:
+            time.sleep(3600)
+            gate.set()
+
+        threading.Thread(target=later, daemon=True).start()
         gate.wait()
 
 
@@ -174,7 +180,7 @@ class _Damages(_Unruly):
 
 
 def _tell(recorded: Callable[[Any], bytes]) -> None:
-    journal.record = recorded  # type: ignore[attr-defined]
+    setattr(journal, "record", recorded)  # noqa: B010 -- a name that the module only uses
 
 
 class _Meets(HostCommunicator):
@@ -211,6 +217,15 @@ class _Forgets(_Unruly):
         return
 
 
+class _WritesBeside(HostCommunicator):
+    """Writes a byte behind what it was asked for, as a vectorised tail does."""
+
+    def all_reduce(self, send: int, receive: int, count: int, dtype: str, operation: str) -> None:
+        super().all_reduce(send, receive, count, dtype, operation)
+        if self.context.rank == 1 and count > 1:
+            ctypes.memset(receive + count * ITEM_BYTES[dtype] + 1, 0x5A, 1)
+
+
 class _StaleChannels(HostCommunicator):
     """What was connected at an address is used again for whatever is connected there, with its first offset."""
 
@@ -236,4 +251,4 @@ Computes, StopsItself, Dies, Crashes = map(_backend, (_Computes, _StopsItself, _
 Exits, Garbles, ClosesAll, Speaks = map(_backend, (_Exits, _Garbles, _ClosesAll, _Speaks))
 Floods, LeavesThings, EndsLater = map(_backend, (_Floods, _LeavesThings, _EndsLater))
 Misnumbers, Damages, Meets = map(_backend, (_Misnumbers, _Damages, _Meets))
-Forgets, StaleChannels = map(_backend, (_Forgets, _StaleChannels))
+Forgets, StaleChannels, WritesBeside = map(_backend, (_Forgets, _StaleChannels, _WritesBeside))

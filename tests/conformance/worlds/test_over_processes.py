@@ -62,6 +62,13 @@ def test_wrong_bytes_are_found_seen_again_and_reduced(tmp_path: Path) -> None:
     assert [type(step) for step in small.steps] == [p.Allocate, p.AllGather]
 
 
+def test_a_write_beside_the_output_is_found_without_a_log_of_writes(tmp_path: Path) -> None:
+    _, said = checked("WritesBeside", tmp_path, "COLL", "--reduce", "5s")
+    assert said["COLL-3"]["status"] == "fail"
+    assert "which no step touches, was written: byte " in str(said["COLL-3"]["evidence"])
+    assert said["COLL-1"]["status"] == "pass"
+
+
 def test_a_stall_is_told_with_where_the_ranks_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, said = checked("Speaks", tmp_path, "RDV-1", "--reduce", "3")
     assert code == 1
