@@ -57,6 +57,10 @@ class TorchBackend:
         if importlib.util.find_spec("torch") is None:
             raise UsageError("backend='torch': torch is not installed (pip install torch)")
 
+    def prepare(self) -> None:
+        """Import torch, once for all ranks that are forked from here."""
+        _torch()
+
     def versions(self) -> dict[str, str]:
         """Say which torch it is."""
         return {"library": f"PyTorch {metadata.version('torch')}", "transport": "gloo"}

@@ -162,6 +162,9 @@ def main(link: int, backend: str) -> None:
     supervisor = socket.socket(fileno=link)
     try:
         found = load_backend(backend)
+        prepare = getattr(found, "prepare", None)
+        if prepare is not None:
+            prepare()
     except UsageError as error:
         supervisor.send(json.dumps({"refused": str(error)[: _MOST_BYTES // 2]}).encode())
         return
