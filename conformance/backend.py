@@ -147,7 +147,12 @@ class RankContext(Protocol):
 
 
 class Backend(Protocol):
-    """A communicator library under test."""
+    """A communicator library under test.
+
+    Beside what is below it may have: `memory_spaces`; `versions`, a method that says which library it is; `narrowings`,
+    see `allranks.conformance.narrowing`; `prepare`, a method that imports what takes long, called once in the process
+    that ranks are forked from; `world` and `launcher`, the names of those that it usually runs in and is started by.
+    """
 
     name: str
 

@@ -13,9 +13,19 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from allranks.conformance import program as p
-from allranks.conformance.plan import planned
+from allranks.conformance.plan import Planned, Resolver, planned
 from allranks.conformance.program import Operand, Program, Region, Step
 
+# What makes an object, and where a step says which one it means: its field, the Resolver's, and that of its plan.
+_MAKERS: Final = ("connect", "open_group", "bind")
+_REFERENCES: Final = {
+    p.Put: ("channels", "channels", "target"),
+    p.Bind: ("group", "groups", "group"),
+    p.MulticastStore: ("binding", "bindings", "target"),
+    p.MulticastReduce: ("binding", "bindings", "target"),
+    p.Unbind: ("binding", "bindings", "target"),
+    p.CloseGroup: ("group", "groups", "target"),
+}
 _FEW_STEPS: Final = 12  # of so many steps all pairs are tried
 
 StillFails = Callable[[Program], bool]
@@ -119,12 +129,47 @@ def _doing_something(program: Program) -> Iterator[Program]:
         yield dataclasses.replace(program, steps=steps)
 
 
+def _blocks(program: Program) -> list[list[Planned]]:
+    """Give what each step is planned as; a loop is planned as many."""
+    plan = iter(planned(program))
+    widths = (sum(1 for _ in p.unrolled(Program(rank_count=1, steps=(step,)))) for step in program.steps)
+    return [list(itertools.islice(plan, width)) for width in widths]
+
+
+def _meaning_the_same(program: Program, kept: list[int]) -> Program:
+    """Give the Program with these steps only, which mean the objects that they meant, whatever else is alive there."""
+    before = _blocks(program)
+    left = dataclasses.replace(program, steps=tuple(program.steps[index] for index in kept))
+    after = _blocks(left)
+    renamed = {
+        old.target: new.target
+        for place, index in enumerate(kept)
+        for old, new in zip(before[index], after[place], strict=True)
+        if old.operation in _MAKERS and old.applies and new.applies
+    }
+    resolver = Resolver(program.rank_count)
+    steps = []
+    for index in kept:
+        step: Any = program.steps[index]
+        if (reference := _REFERENCES.get(type(step))) is not None and before[index][0].applies:
+            name, alive, meant = reference
+            wanted = renamed.get(getattr(before[index][0], meant))
+            among = [made.ordinal for made in getattr(resolver, alive)]
+            if wanted in among:
+                step = dataclasses.replace(step, **{name: among.index(wanted)})
+        steps.append(step)
+        for numbered in p.unrolled(Program(rank_count=program.rank_count, steps=(step,))):
+            resolver.resolve(numbered.step)
+    return dataclasses.replace(program, steps=tuple(steps))
+
+
 def _fewer_steps(program: Program) -> Iterator[Program]:
     size = len(program.steps)
     count = max(1, size // 2)
     while count >= 1:
         for start in range(size - count, -1, -count):
             yield dataclasses.replace(program, steps=_without(program.steps, start, count))
+            yield _meaning_the_same(program, [*range(start), *range(start + count, size)])
         if count == 1:
             return
         count //= 2
@@ -173,6 +218,17 @@ def _folded(program: Program) -> Iterator[Program]:
             block = steps[start : start + width]
             if block == steps[start + width : start + 2 * width]:
                 yield _replaced(program, start, p.Repeat(times=2, steps=block), count=2 * width)
+
+
+def _looped(program: Program) -> Iterator[Program]:
+    """What comes again, if not in the same words: the last steps twice, beginning with any of them, instead of all."""
+    steps = program.steps
+    if len(steps) <= _FEW_STEPS and not any(isinstance(step, p.Repeat) for step in steps):
+        for start in range(1, len(steps) - 1):
+            body = steps[start:]
+            for turn in range(len(body)):
+                loop = p.Repeat(times=2, steps=body[turn:] + body[:turn])
+                yield dataclasses.replace(program, steps=(loop,))
 
 
 # --- what they say ---
@@ -366,7 +422,7 @@ def reduce_program(
             ):
                 changed |= search.sweep(candidates)
             if not changed:
-                changed = search.sweep(_without_pairs)
+                changed = search.sweep(_without_pairs) or search.sweep(_looped)
     except _OutOfRuns:
         pass
     return search.program

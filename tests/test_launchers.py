@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,7 +27,7 @@ def program(folder: Path, name: str, says: str) -> Path:
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give a folder that is all there is on PATH; the interpreter lies elsewhere, alone."""
     monkeypatch.setenv("PATH", f"{tmp_path}")
-    monkeypatch.setattr(launchers.sys, "executable", str(tmp_path / "elsewhere" / "python"))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "elsewhere" / "python"))
     return tmp_path
 
 
@@ -60,9 +63,9 @@ def test_the_launcher_of_the_library_is_taken(bare: Path, monkeypatch: pytest.Mo
 def test_open_mpi_may_start_more_ranks_than_there_are_processors(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(bare, "mpiexec", "mpiexec (OpenRTE) 4.1.4")
     of_library(monkeypatch, "Open MPI v4.1.4")
-    monkeypatch.setattr(launchers.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert {"--oversubscribe", "--bind-to", "none", "--allow-run-as-root"} <= set(launch("mpiexec", 2).command)
-    monkeypatch.setattr(launchers.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert "--allow-run-as-root" not in launch("mpiexec", 2).command
 
 
@@ -108,7 +111,7 @@ def test_srun_ends_all_ranks_with_one(bare: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("what", ["mpi4py", "torch"])
 def test_a_package_that_is_missing(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launchers.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=f"{what} is not installed"):
         launch("mpiexec" if what == "mpi4py" else "torchrun", 2)
 
@@ -117,7 +120,7 @@ def test_a_library_that_cannot_be_loaded_is_told_in_a_line(bare: Path, monkeypat
     (bare / "elsewhere").mkdir()
     failing = program(bare / "elsewhere", "python", "")
     failing.write_text("#!/bin/sh\necho 'RuntimeError: cannot load MPI library' >&2\necho more >&2\nexit 1\n")
-    monkeypatch.setattr(launchers.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     with pytest.raises(UsageError) as caught:
         launchers.mpi_library()
     assert str(caught.value) == "world='mpi': mpi4py finds no MPI library: RuntimeError: cannot load MPI library"

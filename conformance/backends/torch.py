@@ -58,7 +58,7 @@ class TorchBackend:
             raise UsageError("backend='torch': torch is not installed (pip install torch)")
 
     def prepare(self) -> None:
-        """Import torch, once for all ranks that are forked from here."""
+        """Import torch, which takes seconds, before ranks are made."""
         _torch()
 
     def versions(self) -> dict[str, str]:

@@ -75,6 +75,7 @@ class FaultyBackend:
         self.world: str = getattr(inner, "world", "processes")
         self.launcher: str = getattr(inner, "launcher", "mpiexec")
         self.narrowings: tuple[Any, ...] = getattr(inner, "narrowings", ())
+        self.prepare: Callable[[], None] = getattr(inner, "prepare", lambda: None)
         self.versions: Callable[[], dict[str, str]] = getattr(inner, "versions", dict)
 
     def capabilities(self, context: RankContext) -> frozenset[str]:

@@ -109,7 +109,11 @@ class LaunchedCrew:
         os.truncate(self._memory, BOARD_BYTES)
         self.board: Any = memoryview(mmap.mmap(self._memory, BOARD_BYTES)).cast("q")
         self._job: _Job | None = None
-        self._start()
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
 
     def _start(self) -> None:
         key = secrets.token_hex(16)
@@ -143,6 +147,13 @@ class LaunchedCrew:
         # The listener's own socket is the one way to wait for connections and messages together.
         listening: Any = listener._listener._socket  # type: ignore[attr-defined]
         silent: list[Connection] = []  # connected, and in the library's own start
+        try:
+            self._take_in(listening, listener, job, silent, end)
+        finally:
+            for connection in silent:
+                connection.close()
+
+    def _take_in(self, listening: Any, listener: Listener, job: _Job, silent: list[Connection], end: float) -> None:
         while len(job.connections) < self.size:
             ready = wait([listening, *silent], timeout=0.1)
             self.beat()
@@ -155,22 +166,23 @@ class LaunchedCrew:
                     silent.append(listener.accept())
                     continue
                 assert isinstance(one, Connection)
-                silent.remove(one)
                 try:
                     self._greet(job, one, one.recv())
                 except EOFError:  # a rank has ended: the launcher will say so
                     one.close()
+                silent.remove(one)
 
     def _greet(self, job: _Job, connection: Connection, hello: dict[str, Any]) -> None:
         if "usage" in hello:
             raise UsageError(hello["usage"])
+        if hello["local"]:
+            os.write(job.sentinel, "".join(f"{path}\n" for path in hello["shared"]).encode())
         if hello["size"] != self.size or hello["rank"] in job.connections:
             what = f"{self.size} jobs of one rank" if hello["size"] == 1 else f"{hello['size']} ranks"
             raise UsageError(f"launcher: {self._command()} started {what}, not one job of {self.size}")
         job.connections[hello["rank"]] = connection
         if hello["local"]:
             job.pids[hello["rank"]] = hello["pid"]
-            os.write(job.sentinel, "".join(f"{path}\n" for path in hello["shared"]).encode())
         self.facts = self.facts or hello["facts"]
 
     def _command(self) -> str:

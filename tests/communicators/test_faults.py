@@ -8,7 +8,7 @@ import pytest
 
 from allranks.conformance.checks import judge
 from allranks.conformance.corpus.faulty import FAULT_KINDS
-from allranks.conformance.engine import draw_programs
+from allranks.conformance.draws import draw_programs
 from allranks.conformance.narrowing import contract_of
 from allranks.conformance.program import Program
 from allranks.conformance.running import make_world

@@ -29,6 +29,7 @@ from allranks.conformance.program import (
     Region,
     Repeat,
     Step,
+    unrolled,
 )
 from allranks.conformance.reduce import reduce_program
 from allranks.conformance.requirements import REQUIREMENTS
@@ -129,6 +130,42 @@ def test_steps_that_only_make_up_for_each_other_go_together() -> None:
 
     small = reduce_program(program, predicate)
     assert [type(step) for step in small.steps] == [Allocate, OpenGroup, Bind]
+
+
+def test_what_is_left_means_the_objects_that_it_meant() -> None:
+    """Indices shift when steps before them go: those of the Program that is left are chosen anew."""
+    here, there = Region(), Region(offset_bytes=64)
+    connects = tuple(Connect(region=Operand(region)) for region in (here, here, there, here))
+    program = Program(rank_count=2, steps=(Allocate(size_bytes=4096), *connects, Put(channels=6)))
+
+    def predicate(candidate: Program) -> bool:
+        """Whether bytes are put through channels to the region that lies elsewhere."""
+        plan = list(planned(candidate))
+        made = {step.target for step in plan if step.applies and step.step == connects[2]}
+        return any(step.applies and isinstance(step.step, Put) and step.target in made for step in plan)
+
+    assert predicate(program)
+    small = reduce_program(program, predicate)
+    assert [type(step) for step in small.steps] == [Allocate, Connect, Put]
+
+
+def test_what_comes_twice_becomes_a_loop() -> None:
+    def renewed(size: int) -> tuple[Step, ...]:
+        return (Free(), Allocate(size_bytes=size), Connect(region=Operand(Region())))
+
+    first = (Allocate(size_bytes=4096), Connect(region=Operand(Region())))
+    program = Program(rank_count=2, steps=(*first, *renewed(4096), Put(channels=1)))
+
+    def predicate(candidate: Program) -> bool:
+        """Whether bytes are put through channels that were made after others whose memory was freed."""
+        kinds = [type(numbered.step) for numbered in unrolled(candidate)]
+        places = [place for place, kind in enumerate(kinds) if kind is Connect]
+        return Put in kinds[places[-1] :] and Free in kinds[places[0] : places[-1]] if len(places) > 1 else False
+
+    assert predicate(program)
+    small = reduce_program(program, predicate)
+    assert written(small) == (2, 1)
+    assert isinstance(small.steps[0], Repeat)
 
 
 def test_nothing_smaller_is_left_as_it_is() -> None:

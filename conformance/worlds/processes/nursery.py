@@ -162,9 +162,7 @@ def main(link: int, backend: str) -> None:
     supervisor = socket.socket(fileno=link)
     try:
         found = load_backend(backend)
-        prepare = getattr(found, "prepare", None)
-        if prepare is not None:
-            prepare()
+        getattr(found, "prepare", lambda: None)()
     except UsageError as error:
         supervisor.send(json.dumps({"refused": str(error)[: _MOST_BYTES // 2]}).encode())
         return

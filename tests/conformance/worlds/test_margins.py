@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from allranks.conformance.engine import draw_programs
+from allranks.conformance.draws import draw_programs
 from allranks.conformance.model import footprints
 from allranks.conformance.plan import planned
 from allranks.conformance.program import Allocate, Program

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from allranks.conformance.engine import draw_programs
+from allranks.conformance.draws import draw_programs
 from allranks.conformance.plan import planned
 from allranks.conformance.program import Program
 from allranks.conformance.requirements import FAMILIES
@@ -81,7 +81,8 @@ def test_frames_are_the_same_however_the_stream_is_cut() -> None:
     stream = b"".join(frame.packed() for frame in frames)
     cut = random.Random(1)
     for longest in (1, 5, 1000, 200_000):
-        inbox, found, place = Inbox(), [], 0
+        inbox, place = Inbox(), 0
+        found: list[Frame] = []
         while place < len(stream):
             size = cut.randint(1, longest) if longest > 1 or place > 400 else 1
             size = max(size, len(stream) // 300)

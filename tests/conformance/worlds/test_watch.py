@@ -29,12 +29,12 @@ def at(text: str) -> Iterator[int]:
             running.kill()
 
 
-def settled(pid: int, call: str) -> list[ThreadState]:
-    """Look at a process until its main thread is in a call."""
+def settled(pid: int, *calls: str) -> list[ThreadState]:
+    """Look at a process until its threads are in these calls, the main one in the first."""
     until = time.monotonic() + SETTLE_S
     while True:
         seen = look(pid)
-        if (seen and seen[0].call == call) or time.monotonic() > until:
+        if tuple(thread.call for thread in seen) == calls or time.monotonic() > until:
             return seen
 
 
@@ -101,7 +101,7 @@ def test_an_armed_timer_is_a_timeout(seconds: int, state: str) -> None:
 
 def test_one_thread_that_goes_on_keeps_a_process_from_being_blocked() -> None:
     with at("threading.Thread(target=time.sleep, args=(3600,)).start()") as pid:
-        seen = settled(pid, "futex")
+        seen = settled(pid, "futex", "clock_nanosleep")
         assert seen[0].state == "blocked"
         assert [thread.state for thread in seen[1:]] == ["timed"]
         assert not all_blocked(seen)
