@@ -19,6 +19,7 @@ from collections.abc import Callable
 from multiprocessing import shared_memory
 from typing import Any
 
+from allranks.conformance.backend import RankContext
 from allranks.conformance.data import ITEM_BYTES
 from allranks.conformance.worlds.processes import journal
 from allranks.conformance.worlds.processes.wire import record
@@ -252,3 +253,20 @@ Exits, Garbles, ClosesAll, Speaks = map(_backend, (_Exits, _Garbles, _ClosesAll,
 Floods, LeavesThings, EndsLater = map(_backend, (_Floods, _LeavesThings, _EndsLater))
 Misnumbers, Damages, Meets = map(_backend, (_Misnumbers, _Damages, _Meets))
 Forgets, StaleChannels, WritesBeside = map(_backend, (_Forgets, _StaleChannels, _WritesBeside))
+
+
+class Prepared(HostBackend):
+    """Opens only where it was prepared in the process that the rank is forked from."""
+
+    name = "Prepared"
+    prepared_in = 0
+
+    def prepare(self) -> None:
+        """Remember where."""
+        self.prepared_in = os.getpid()
+
+    def open(self, context: RankContext) -> HostCommunicator:
+        """Make a communicator, if it may be."""
+        if self.prepared_in != os.getppid():
+            raise LookupError(f"prepared in {self.prepared_in}")
+        return super().open(context)

@@ -158,6 +158,11 @@ def test_stalls_and_kills_in_a_row_are_judged_right_and_leave_nothing() -> None:
     assert [said[name] for name in said if "left" in name] == [0, 0, 0, 0]
 
 
+@of("Prepared")
+def test_a_backend_is_prepared_where_ranks_are_forked_from(world: ProcessesWorld) -> None:
+    goes_on(world)
+
+
 @of("Crashes")
 def test_a_crash_tells_the_stack_of_the_rank(world: ProcessesWorld) -> None:
     trace = world.run(summing(8))
