@@ -49,8 +49,9 @@ types: $(DONE)/install $(DONE)/test-tools $(DONE)/develop  ## mypy --strict on t
 	$(BIN)/python -P -m mypy --strict -p allranks
 	$(BIN)/python -P -m mypy --strict tests
 
-# Tests that start interpreter after interpreter to run the same C++ again.
-SANITIZE_WITHOUT := check draws plugin reduce strategies unruly
+# Tests that start interpreter after interpreter to run the same C++ again, or none of it.
+SANITIZE_WITHOUT := $(patsubst %,tests/conformance/test_%.py,bench check draws plugin reduce situations strategies unruly) \
+                    tests/conformance/worlds tests/communicators
 
 sanitize: $(DONE)/test-tools  ## the tests, on C++ built with AddressSanitizer and UndefinedBehaviorSanitizer
 	@$(MAKE) --no-print-directory $(DONE)/sanitize
@@ -58,7 +59,7 @@ sanitize: $(DONE)/test-tools  ## the tests, on C++ built with AddressSanitizer a
 	  LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 	  ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0:abort_on_error=1 \
 	  UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
-	  $(BIN)/python -P -m pytest tests -n $(JOBS) $(SANITIZE_WITHOUT:%=--ignore=tests/conformance/test_%.py) $(ARGS)
+	  $(BIN)/python -P -m pytest tests -n $(JOBS) $(SANITIZE_WITHOUT:%=--ignore=%) $(ARGS)
 
 format: $(DONE)/develop  ## rewrite the sources in the project's format
 	$(BIN)/ruff check --fix $(PYTHON_FOLDERS)
