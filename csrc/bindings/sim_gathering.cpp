@@ -29,7 +29,8 @@ std::vector<int> Gathering::missing() const {
 
 int Gathering::arrive(int rank, std::optional<double> timeout_s) {
   const auto place = std::find(members_.begin(), members_.end(), rank);
-  if (place == members_.end()) throw pybind11::value_error("rank=" + std::to_string(rank) + ": no member of " + object_);
+  if (place == members_.end())
+    throw pybind11::value_error("rank=" + std::to_string(rank) + ": no member of " + object_);
   const auto index = static_cast<std::size_t>(place - members_.begin());
   if (!come_[index]) ++count_;
   come_[index] = true;

@@ -35,9 +35,9 @@ template <typename Visit>
 void visit_memory(const Process& process, const Visit& visit) {
   for (const auto& [value, handle] : process.handles) {
     const bool multicast = handle.multicast != nullptr;
-    visit(process.rank,
-          Row{multicast ? LedgerKind::kMulticast : LedgerKind::kAllocation, handle.birth, handle.references,
-              multicast ? -1 : handle.allocation->device, multicast ? handle.multicast->size : handle.allocation->size});
+    visit(process.rank, Row{multicast ? LedgerKind::kMulticast : LedgerKind::kAllocation, handle.birth,
+                            handle.references, multicast ? -1 : handle.allocation->device,
+                            multicast ? handle.multicast->size : handle.allocation->size});
   }
   for (const auto& [address, reservation] : process.space.reservations) {
     if (!reservation.internal) {
