@@ -107,6 +107,11 @@ class Drawer:
         alone, rank = self.kind_and_rank(2, "alone")
         return (rank,) if alone else None
 
+    @property
+    def step_count(self) -> int:
+        """How many steps there are so far, with loops written out."""
+        return sum(map(_width, self.steps))
+
     # --- what is alive ---
 
     @property
@@ -268,6 +273,10 @@ class Drawer:
             dtype=self.pick(p.DTYPES, "dtype"),
             empty_on=empty,
         )
+
+
+def _width(step: Step) -> int:
+    return step.times * sum(map(_width, step.steps)) if isinstance(step, p.Repeat) else 1
 
 
 def operand(values: Sequence[T]) -> Operand[T]:

@@ -39,8 +39,8 @@ TABLES: Final[dict[str, tuple[str, ...]]] = {
 }
 # How many of them a Program has, at least and at most.
 _LENGTHS: Final = {"RDV": (3, 9), "CACHE": (2, 7), "NVLS": (3, 9), "LIFE": (3, 11), "COLL": (3, 11)}
-# So many of them, times ranks, a Program has at most: what many ranks do takes its time.
-ROOM: Final = 64
+# With so many steps, times ranks, a Program is long enough: what many ranks do takes its time.
+ROOM: Final = 128
 # Of so many Programs one has one rank, where nothing divides.
 _ONE_RANK_IN: Final = 12
 
@@ -80,9 +80,10 @@ def programs(
     @st.composite
     def drawn(draw: DrawFn) -> p.Program:
         drawer = Situations(draw, draw(st.sampled_from(counts), label="ranks"), list(_STARTS[family]))
-        most = min(longest, max(shortest, ROOM // drawer.rank_count))
-        length = draw(st.integers(shortest, most), label="length")
+        length = draw(st.integers(shortest, longest), label="length")
         for _ in range(length):
+            if drawer.step_count * drawer.rank_count >= ROOM:
+                break
             drawer.draw_kind(drawer.pick(TABLES[family], "kind"))
         shift = drawer.diverging(0, lambda: drawer.pick(SHIFTS, "shift"))
         return p.Program(
