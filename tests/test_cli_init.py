@@ -21,16 +21,19 @@ def test_what_it_writes_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert cli.main(["init", "my_lib"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[:2] == ["my_lib_backend.py", "test_my_lib.py"]
-    assert said[2].endswith("allranks check --backend my_lib_backend:MyLibBackend --effort quick")
+    asked = said[2].removeprefix("Run it: allranks ").split()
+    assert asked[0] == "check"
+    assert asked[-4:] == ["--backend", "my_lib_backend:MyLibBackend", "--effort", "quick"]
     assert len((tmp_path / "my_lib_backend.py").read_text(encoding="utf-8").splitlines()) <= 42
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_my_lib.py"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert "1 passed" in ran.stdout, ran.stdout + ran.stderr
+    checked = _run("-c", "import sys; from allranks.cli import main; sys.exit(main(sys.argv[1:]))", *asked)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    tested = _run("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_my_lib.py")
+    assert "1 passed" in tested.stdout, tested.stdout + tested.stderr
+
+
+def _run(*argv: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run([sys.executable, *argv], capture_output=True, text=True, check=False, env=environment)
 
 
 @pytest.mark.parametrize("there", ["my_lib_backend.py", "test_my_lib.py"])

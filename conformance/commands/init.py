@@ -14,6 +14,9 @@ from allranks.errors import UsageError
 # Template, and the file that is made of it; NAME and Name stand for the library.
 _FILES: Final = {"backend.txt": "{name}_backend.py", "test.txt": "test_{name}.py"}
 
+# What the template is evaluated for; asked for everything, a run of it is incomplete.
+_EVALUATED: Final = "COLL RDV-1 RDV-5 LIFE-7"
+
 
 def run(argv: list[str]) -> int:
     """Write a backend for a library, and a test of it, into the current folder."""
@@ -39,7 +42,8 @@ def run(argv: list[str]) -> int:
         except OSError as error:
             raise UsageError(f"{path}: cannot be written: {error.strerror}") from None
         sys.stdout.write(f"{path}\n")
-    sys.stdout.write(f"Run it: allranks check --backend {name}_backend:{_class_name(name)}Backend --effort quick\n")
+    backend = f"{name}_backend:{_class_name(name)}Backend"
+    sys.stdout.write(f"Run it: allranks check {_EVALUATED} --backend {backend} --effort quick\n")
     return 0
 
 
