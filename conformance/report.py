@@ -87,7 +87,7 @@ def narrowed(result: Result) -> list[str]:
 
 
 def incomplete(result: Result) -> list[str]:
-    """Give a line for what never ended, and for what was therefore not run."""
+    """Give a line for what never ended, and for what was not run."""
     lines = []
     if result.interruptions:
         what = result.interruptions[0].violation.evidence.splitlines()[0].removesuffix(":")
@@ -96,6 +96,8 @@ def incomplete(result: Result) -> list[str]:
         f"{source}: given up after {count} Programs, for too many of them did not end, or took too long to fail"
         for source, count in result.stopped.items()
     ]
+    if unseen := [name for name in result.requirements if result.status(name) == "not run"]:
+        lines.append(f"Nothing was evaluated for {', '.join(unseen)}: the run is incomplete")
     return lines
 
 
