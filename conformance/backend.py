@@ -11,7 +11,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Hashable
+import typing
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final, Literal, Protocol, TypeVar
 
 from allranks.driver import Driver
@@ -164,15 +165,37 @@ class Backend(Protocol):
 
 
 def spaces_of(backend: Backend) -> tuple[MemorySpace, ...]:
-    """Give the memory spaces that a backend works on, those that it prefers first."""
-    found: tuple[MemorySpace, ...] = getattr(backend, "memory_spaces", ("device",))
+    """Give the memory spaces that a backend works on, those that it prefers first.
+
+    Raises
+    ------
+    allranks.errors.UsageError
+        If it names anything else.
+    """
+    found: Any = getattr(backend, "memory_spaces", ("device",))
+    known = typing.get_args(MemorySpace)
+    if not isinstance(found, tuple) or not found or not set(found) <= set(known):
+        shown = ", ".join(map(repr, known))
+        raise UsageError(f"backend={backend.name!r}: memory_spaces={found!r}: wants a tuple of some of {shown}")
     return found
 
 
 def versions_of(backend: Backend) -> dict[str, str]:
-    """Give the versions of the library that a backend reports; empty: it does not."""
-    versions: Callable[[], dict[str, str]] = getattr(backend, "versions", dict)
-    return dict(versions())
+    """Give the versions of the library that a backend reports; empty: it does not.
+
+    Raises
+    ------
+    allranks.errors.UsageError
+        If it reports anything but a mapping of str to str, or raises.
+    """
+    where = f"backend={backend.name!r}: versions()"
+    try:
+        found: Any = getattr(backend, "versions", dict)()
+    except (Exception, SystemExit) as error:  # the user's own code
+        raise UsageError(f"{where} raises {type(error).__name__}: {error}") from error
+    if not isinstance(found, Mapping) or not all(isinstance(text, str) for pair in found.items() for text in pair):
+        raise UsageError(f"{where} gives {found!r}: wants a mapping of str to str")
+    return dict(found)
 
 
 _SHIPPED: Final = {
@@ -238,8 +261,9 @@ def make_backend(found: Any, name: str = "") -> Backend:
         backend: Backend = found() if isinstance(found, type) else found
     except UsageError:  # it says itself what it misses
         raise
-    except Exception as error:  # the user's own code, which may raise anything
+    except (Exception, SystemExit) as error:  # the user's own code, which may raise anything
         raise UsageError(f"{where}: {kind.__name__}() raises {type(error).__name__}: {error}") from error
     if not isinstance(getattr(backend, "name", None), str):
         raise UsageError(f"{where}: class {kind.__name__} has no attribute name of type str")
+    spaces_of(backend)
     return backend

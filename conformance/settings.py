@@ -29,6 +29,7 @@ DEFAULT_RANKS: Final = 4
 MOST_RANKS: Final = 128
 CASE_DIR: Final = Path("allranks-cases")
 _DEVICES: Final = 8
+_SHORTEST_DEADLINE_S: Final = 0.1  # what a busy machine may keep a rank waiting for its processor
 
 WorldName = Literal["threads", "processes", "mpi"]
 WORLDS: Final = typing.get_args(WorldName)
@@ -214,6 +215,8 @@ def _check_world(
     if world not in WORLDS:
         raise UsageError(f"world={world!r}: one of {', '.join(WORLDS)}")
     if world != "threads":
+        if deadline_s is not None and deadline_s < _SHORTEST_DEADLINE_S:
+            raise UsageError(f"deadline={deadline_s:g}: seconds, {_SHORTEST_DEADLINE_S:g} at least")
         if machine is not None:
             raise UsageError(f"machine={machine!r}: world {world} has host memory and no simulated machine")
         if "host" not in spaces_of(backend):

@@ -33,6 +33,14 @@ def _to_nobody(number: int) -> None:
     """Listen to no session."""
 
 
+def _text_of(error: BaseException) -> str:
+    """Give the text of an exception of the communicator under test, whose own ``__str__`` may raise, too."""
+    try:
+        return str(error)
+    except Exception as other:  # noqa: BLE001 -- as above
+        return f"an error without a text: its __str__ raises {type(other).__name__}"
+
+
 @dataclass(slots=True)
 class Context:
     """What the backend gets; see `allranks.conformance.backend.RankContext`."""
@@ -150,7 +158,7 @@ class Session:
 
     @staticmethod
     def _note(event: Event, error: BaseException) -> None:
-        event.error = str(error)
+        event.error = _text_of(error)
         event.error_type = type(error).__name__
         if not isinstance(error, WorldError | UsageError):
             event.raised_at = raised_at(error)
@@ -174,10 +182,11 @@ class Session:
         pieces = max((step.count for step in self.plan if isinstance(step.step, p.Put | p.SubsetPut)), default=0)
         self.memory = UserMemory(self.site, pieces * context.rank_count)
         self.site.label(OPENING, "open", owner=COMMUNICATOR)
-        self.capabilities = frozenset(self.backend.capabilities(context))
-        if not self.capabilities <= set(CAPABILITIES):
-            unknown = ", ".join(sorted(map(str, self.capabilities - set(CAPABILITIES))))
+        said = frozenset(self.backend.capabilities(context))
+        if not said <= set(CAPABILITIES):
+            unknown = ", ".join(sorted(map(str, said - set(CAPABILITIES))))
             raise UsageError(f"capabilities={unknown}: known are {', '.join(CAPABILITIES)}")
+        self.capabilities = said
         self.actions = Actions(
             program=self.program,
             rank=self.rank,

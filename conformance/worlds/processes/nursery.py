@@ -7,14 +7,18 @@ the other end of its socket is gone, it ends them all; when it is gone itself, t
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
+import select
 import selectors
 import signal
 import socket
 import sys
+import threading
 import traceback
+from collections.abc import Iterator
 from typing import Any, Final
 
 from allranks.conformance.backend import Backend, load_backend
@@ -157,12 +161,40 @@ def _kill_group(pid: int) -> None:
             continue
 
 
+@contextlib.contextmanager
+def _ends_with(supervisor: socket.socket) -> Iterator[None]:
+    """End this process and all that it started when the supervisor is gone, whatever it is at meanwhile."""
+    stop, stopping = os.pipe()
+
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(supervisor, select.POLLHUP)
+        poll.register(stop, select.POLLIN)
+        if any(descriptor != stop for descriptor, _ in poll.poll()):
+            os.killpg(0, signal.SIGKILL)
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        yield
+    finally:
+        os.write(stopping, b"x")
+        watching.join()
+        os.close(stop)
+        os.close(stopping)
+
+
 def main(link: int, backend: str) -> None:
     """Import a backend and serve the supervisor at the other end of a socket."""
     supervisor = socket.socket(fileno=link)
     try:
-        found = load_backend(backend)
-        getattr(found, "prepare", lambda: None)()
+        with _ends_with(supervisor):
+            found = load_backend(backend)
+            try:
+                getattr(found, "prepare", lambda: None)()
+            except (Exception, SystemExit) as error:
+                said = f"backend={backend!r}: prepare() raises {type(error).__name__}: {error}"
+                raise UsageError(said) from error
     except UsageError as error:
         supervisor.send(json.dumps({"refused": str(error)[: _MOST_BYTES // 2]}).encode())
         return

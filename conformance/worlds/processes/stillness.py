@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from allranks.conformance.worlds.processes.watch import ThreadState, all_blocked, look
+from allranks.conformance.worlds.processes.watch import ThreadState, all_blocked, descendants, look
 
 # How long nothing may have moved before ranks are called blocked: far longer than anything that is on its way takes.
 STILL_S: Final = 0.2
 
 
 class Stillness:
-    """Looks at processes again and again, until none of their threads has moved for `STILL_S`."""
+    """Looks at processes again and again, until none of their threads has moved for `STILL_S`.
+
+    What they have started counts as they do: a rank that waits for a compiler, or for a proxy of its own, goes on when
+    that has done its work.
+    """
 
     def __init__(self) -> None:
         self._seen: list[list[ThreadState]] = []
@@ -24,7 +28,7 @@ class Stillness:
 
     def reached(self, now: float, pids: Sequence[int]) -> bool:
         """Look once more; whether all of these are blocked, and have been for long enough."""
-        seen = [look(pid) for pid in pids]
+        seen = [look(pid) for rank in pids for pid in (rank, *descendants(rank))]
         if not all(map(all_blocked, seen)):
             self._seen = []
         elif seen != self._seen:

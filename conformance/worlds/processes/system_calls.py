@@ -56,8 +56,8 @@ _CALLS: Final = (
     SystemCall("sendmmsg", 307, 269, uses="send"),
     SystemCall("splice", 275, 76),
     SystemCall("openat", 257, 56),
-    SystemCall("fcntl", 72, 25),
-    SystemCall("flock", 73, 32),
+    SystemCall("fcntl", 72, 25, "always"),  # of a lock, which anybody on the machine may hold for a while
+    SystemCall("flock", 73, 32, "always"),  # the same
     SystemCall("poll", 7, -1, "milliseconds", 2),
     SystemCall("ppoll", 271, 73, "pointer", 2),
     SystemCall("select", 23, -1, "pointer", 4),

@@ -138,6 +138,38 @@ def look(pid: int) -> list[ThreadState]:
     return found
 
 
+def descendants(pid: int) -> list[int]:
+    """Give the processes that a process has started, and those that they have, as far as they live."""
+    found: list[int] = []
+    for child in _children(pid):
+        if _state(child) not in "ZX":
+            found += [child, *descendants(child)]
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        folders = os.listdir(f"/proc/{pid}/task")
+        return [int(child) for folder in folders for child in _read(f"/proc/{pid}/task/{folder}/children").split()]
+    except FileNotFoundError:
+        if os.path.exists(f"/proc/{os.getpid()}/task/{os.getpid()}/children"):
+            return []  # the process, or a thread of it, has just ended
+    except ProcessLookupError:
+        return []
+    return [other for other in map(int, filter(str.isdecimal, os.listdir("/proc"))) if _stat(other)[1:2] == [str(pid)]]
+
+
+def _stat(pid: int) -> list[str]:
+    try:
+        return _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def _state(pid: int) -> str:
+    return (_stat(pid) or ["X"])[0]
+
+
 def all_blocked(threads: list[ThreadState]) -> bool:
     """Whether a process can never go on by itself."""
     return bool(threads) and all(thread.state == "blocked" for thread in threads)

@@ -97,6 +97,13 @@ class _SleepsForAWhile(_Unruly):
         time.sleep(_for_a_while())
 
 
+class _AsksAHelper(_Unruly):
+    """Waits for a process of its own that takes its time, as for a compiler; then goes on."""
+
+    def misbehave(self) -> None:
+        subprocess.run(["sleep", "0.6"], check=True)
+
+
 class _Computes(_Unruly):
     def misbehave(self) -> None:
         until = time.monotonic() + _for_a_while()
@@ -247,12 +254,33 @@ def _backend(kind: type[HostCommunicator]) -> type[HostBackend]:
 
 Blocks, BlocksOnALock, Sleeps = map(_backend, (_Blocks, _BlocksOnALock, _Sleeps))
 Polls, WaitsWithATimer, HasAHelper = map(_backend, (_Polls, _WaitsWithATimer, _HasAHelper))
-SleepsForAWhile = _backend(_SleepsForAWhile)
+SleepsForAWhile, AsksAHelper = map(_backend, (_SleepsForAWhile, _AsksAHelper))
 Computes, StopsItself, Dies, Crashes = map(_backend, (_Computes, _StopsItself, _Dies, _Crashes))
 Exits, Garbles, ClosesAll, Speaks = map(_backend, (_Exits, _Garbles, _ClosesAll, _Speaks))
 Floods, LeavesThings, EndsLater = map(_backend, (_Floods, _LeavesThings, _EndsLater))
 Misnumbers, Damages, Meets = map(_backend, (_Misnumbers, _Damages, _Meets))
 Forgets, StaleChannels, WritesBeside = map(_backend, (_Forgets, _StaleChannels, _WritesBeside))
+
+
+class NeverPrepared(HostBackend):
+    """Takes for ever to be prepared."""
+
+    name = "NeverPrepared"
+
+    def prepare(self) -> None:
+        """Sleep."""
+        os.write(1, f"{os.getpid()}\n".encode())
+        time.sleep(3600)
+
+
+class Unprepared(HostBackend):
+    """Cannot be prepared."""
+
+    name = "Unprepared"
+
+    def prepare(self) -> None:
+        """Fail."""
+        raise LookupError("no such device")
 
 
 class Prepared(HostBackend):

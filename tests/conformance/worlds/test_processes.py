@@ -158,6 +158,31 @@ def test_stalls_and_kills_in_a_row_are_judged_right_and_leave_nothing() -> None:
     assert [said[name] for name in said if "left" in name] == [0, 0, 0, 0]
 
 
+@of("AsksAHelper")
+def test_a_rank_that_waits_for_a_process_of_its_own_is_not_blocked(world: ProcessesWorld) -> None:
+    trace = world.run(summing(8))
+    assert trace.first_trouble() is None
+    assert trace.moments == ()
+
+
+def test_a_backend_that_cannot_be_prepared_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"prepare\(\) raises LookupError: no such device"):
+        ProcessesWorld(f"{UNRULY}:Unprepared")
+
+
+def test_what_is_being_prepared_ends_with_the_supervisor() -> None:
+    code = f"from {ProcessesWorld.__module__} import ProcessesWorld; ProcessesWorld('{UNRULY}:NeverPrepared')"
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", f"import sys; sys.path.append('.'); {code}"], stdout=subprocess.PIPE
+    ) as supervisor:
+        assert supervisor.stdout is not None
+        nursery_pid = int(supervisor.stdout.readline())
+        handle = os.pidfd_open(nursery_pid)
+        supervisor.kill()
+    assert select.select([handle], [], [], ENDS_S)[0]
+    os.close(handle)
+
+
 @of("Prepared")
 def test_a_backend_is_prepared_where_ranks_are_forked_from(world: ProcessesWorld) -> None:
     goes_on(world)

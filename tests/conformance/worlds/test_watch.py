@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from allranks.conformance.worlds.processes.system_calls import by_number, has_timeout
-from allranks.conformance.worlds.processes.watch import ThreadState, all_blocked, look
+from allranks.conformance.worlds.processes.watch import ThreadState, all_blocked, descendants, look
 
 SETTLE_S = 20.0
 BEGIN = "import ctypes, os, select, signal, socket, sys, threading, time\nprint(flush=True)\n"
@@ -105,6 +109,28 @@ def test_one_thread_that_goes_on_keeps_a_process_from_being_blocked() -> None:
         assert seen[0].state == "blocked"
         assert [thread.state for thread in seen[1:]] == ["timed"]
         assert not all_blocked(seen)
+
+
+@pytest.mark.parametrize("lock", ["fcntl.flock(f, fcntl.LOCK_EX)", "fcntl.lockf(f, fcntl.LOCK_EX)"])
+def test_a_lock_may_be_anybodys(lock: str, tmp_path: Path) -> None:
+    with open(tmp_path / "lock", "w") as held:
+        (fcntl.flock if "flock" in lock else fcntl.lockf)(held, fcntl.LOCK_EX)
+        with at(f"import fcntl; f = open({str(tmp_path / 'lock')!r}, 'w'); {lock}") as pid:
+            assert settled(pid, "flock" if "flock" in lock else "fcntl")[0].state == "timed"
+
+
+def test_descendants_are_those_that_live() -> None:
+    ended = "import subprocess; subprocess.Popen(['true']); "
+    text = f"{ended}p = subprocess.Popen(['sh', '-c', 'sleep 3600; true']); p.wait()"
+    with at(text) as pid:
+        settled(pid, "wait4")
+        until = time.monotonic() + SETTLE_S
+        while len(found := descendants(pid)) != 2 and time.monotonic() < until:
+            pass
+        names = [Path(f"/proc/{one}/comm").read_text(encoding="ascii").strip() for one in found]
+        for one in found:
+            os.kill(one, signal.SIGKILL)
+        assert names == ["sh", "sleep"]
 
 
 def test_what_computes_and_what_is_stopped_is_not_blocked() -> None:
