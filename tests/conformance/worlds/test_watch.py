@@ -125,9 +125,10 @@ def test_descendants_are_those_that_live() -> None:
     with at(text) as pid:
         settled(pid, "wait4")
         until = time.monotonic() + SETTLE_S
-        while len(found := descendants(pid)) != 2 and time.monotonic() < until:
-            pass
-        names = [Path(f"/proc/{one}/comm").read_text(encoding="ascii").strip() for one in found]
+        names: list[str] = []
+        while names != ["sh", "sleep"] and time.monotonic() < until:
+            found = descendants(pid)
+            names = [Path(f"/proc/{one}/comm").read_text(encoding="ascii").strip() for one in found]
         for one in found:
             os.kill(one, signal.SIGKILL)
         assert names == ["sh", "sleep"]
