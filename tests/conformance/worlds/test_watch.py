@@ -18,6 +18,7 @@ from allranks.conformance.worlds.processes.system_calls import by_number, has_ti
 from allranks.conformance.worlds.processes.watch import ThreadState, all_blocked, descendants, look
 
 SETTLE_S = 20.0
+_LOOK_AGAIN_S = 0.02  # longer than any wait for the interpreter's lock is without being asked again
 BEGIN = "import ctypes, os, select, signal, socket, sys, threading, time\nprint(flush=True)\n"
 
 
@@ -34,12 +35,17 @@ def at(text: str) -> Iterator[int]:
 
 
 def settled(pid: int, *calls: str) -> list[ThreadState]:
-    """Look at a process until its threads are in these calls, the main one in the first."""
+    """Look at a process until its threads stay in these calls, the main one in the first."""
     until = time.monotonic() + SETTLE_S
+    before: list[ThreadState] = []
     while True:
         seen = look(pid)
-        if tuple(thread.call for thread in seen) == calls or time.monotonic() > until:
+        if time.monotonic() > until:
             return seen
+        if tuple(thread.call for thread in seen) == calls and seen == before:
+            return seen
+        before = seen
+        time.sleep(_LOOK_AGAIN_S)
 
 
 FIFO = "r, w = os.pipe()\n"
