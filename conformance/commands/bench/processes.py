@@ -18,6 +18,7 @@ from allranks.conformance.narrowing import contract_of
 from allranks.conformance.plan import planned
 from allranks.conformance.program import Operand, Program, Region
 from allranks.conformance.trace import Trace
+from allranks.conformance.worlds.processes.watch import descendants
 from allranks.conformance.worlds.processes.world import ProcessesWorld
 
 _REGION: Final = Operand(Region())
@@ -62,14 +63,6 @@ def _program(count: int) -> Program:
 
 def _open_files(pids: Sequence[int]) -> int:
     return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in pids)
-
-
-def _descendants(pid: int) -> set[int]:
-    found = set()
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in map(int, (task / "children").read_text(encoding="ascii").split()):
-            found |= {child} | _descendants(child)
-    return found
 
 
 def _killed(world: ProcessesWorld, rank: int) -> Trace:
@@ -120,7 +113,7 @@ def stalls(count: int) -> dict[str, Any]:
         world.run(_program(8))
         world.run(_program(1))
         family = [os.getpid(), world.workers._nursery.pid]
-        before = (len(_descendants(os.getpid())), _open_files(family))
+        before = (len(descendants(os.getpid())), _open_files(family))
         for what in ("stall", "kill"):
             verdicts, replaced, right, well = [], [], 0, 0
             for number in range(count):
@@ -136,7 +129,7 @@ def stalls(count: int) -> dict[str, Any]:
                 {"what": f"{what}: from the last progress to the verdict", **_seconds(verdicts)},
                 {"what": f"{what}: workers replaced and a Program run", **_seconds(replaced)},
             ]
-        after = (len(_descendants(os.getpid())), _open_files(family))
+        after = (len(descendants(os.getpid())), _open_files(family))
     return {
         "benchmark": "stall",
         "world": "processes",
@@ -144,7 +137,7 @@ def stalls(count: int) -> dict[str, Any]:
         "rows": rows,
         "processes_left": after[0] - before[0],
         "descriptors_left": after[1] - before[1],
-        "processes_left_after_close": len(_descendants(os.getpid())),
+        "processes_left_after_close": len(descendants(os.getpid())),
         "descriptors_left_after_close": _open_files([os.getpid()]) - files_at_start,
     }
 

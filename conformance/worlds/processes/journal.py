@@ -35,7 +35,7 @@ class Journal:
         self._map = mmap.mmap(descriptor, _BYTES)
         self._view = memoryview(self._map)
         self._words = self._view[:_HEAD].cast("Q")
-        self.board: MutableSequence[int] = self._words[_BOARD // 8 :]  # type: ignore[assignment]
+        self.board: MutableSequence[int] = self._words[_BOARD // 8 :]  # type: ignore[assignment]  # as a sequence of numbers
 
     @staticmethod
     def create() -> int:

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from allranks.conformance.backend import Backend, load_backend
+from allranks.conformance.worlds.processes.watch import children
 from allranks.conformance.worlds.processes.worker import serve
 from allranks.errors import UsageError
 
@@ -115,14 +116,14 @@ class _Nursery:
                 self.alive.discard(pid)
                 _kill_group(pid)  # what it started in its own group
                 self.say(exited=pid, status=os.waitstatus_to_exitcode(status))
-        for stranger in _children() - self.alive:
+        for stranger in children(os.getpid()) - self.alive:
             _kill_group(stranger)
 
     def end(self) -> None:
         """End all that is left, and wait for it."""
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         while True:
-            for pid in _children():
+            for pid in children(os.getpid()):
                 _kill_group(pid)
             try:
                 os.waitpid(-1, 0)
@@ -135,22 +136,6 @@ def _become_worker(parent: int) -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(0)
-
-
-def _children() -> set[int]:
-    try:
-        with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
-            return set(map(int, file.read().split()))
-    except FileNotFoundError:  # the kernel was built without it
-        return {pid for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))) if _parent(pid) == os.getpid()}
-
-
-def _parent(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
-            return int(file.read().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0
 
 
 def _kill_group(pid: int) -> None:

@@ -141,22 +141,24 @@ def look(pid: int) -> list[ThreadState]:
 def descendants(pid: int) -> list[int]:
     """Give the processes that a process has started, and those that they have, as far as they live."""
     found: list[int] = []
-    for child in _children(pid):
+    for child in children(pid):
         if _state(child) not in "ZX":
             found += [child, *descendants(child)]
     return found
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> set[int]:
+    """Give the processes that a process has started and not waited for yet."""
+    folder = f"/proc/{pid}/task"
     try:
-        folders = os.listdir(f"/proc/{pid}/task")
-        return [int(child) for folder in folders for child in _read(f"/proc/{pid}/task/{folder}/children").split()]
-    except FileNotFoundError:
-        if os.path.exists(f"/proc/{os.getpid()}/task/{os.getpid()}/children"):
-            return []  # the process, or a thread of it, has just ended
+        return {int(child) for task in os.listdir(folder) for child in _read(f"{folder}/{task}/children").split()}
     except ProcessLookupError:
-        return []
-    return [other for other in map(int, filter(str.isdecimal, os.listdir("/proc"))) if _stat(other)[1:2] == [str(pid)]]
+        return set()
+    except FileNotFoundError:
+        if not os.path.exists(folder):
+            return set()
+    # A thread has just ended, or the kernel was built without these lists.
+    return {other for other in map(int, filter(str.isdecimal, os.listdir("/proc"))) if _stat(other)[1:2] == [str(pid)]}
 
 
 def _stat(pid: int) -> list[str]:

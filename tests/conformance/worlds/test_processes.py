@@ -17,8 +17,9 @@ from allranks.conformance import program as p
 from allranks.conformance.commands.bench.processes import stalls
 from allranks.conformance.program import Operand, Program, Region
 from allranks.conformance.story import left_behind
-from allranks.conformance.worlds.processes import nursery
+from allranks.conformance.worlds.processes import watch
 from allranks.conformance.worlds.processes.stillness import STILL_S
+from allranks.conformance.worlds.processes.watch import children
 from allranks.conformance.worlds.processes.workers import Worker
 from allranks.conformance.worlds.processes.world import ProcessesWorld, check_backend
 from allranks.errors import UsageError
@@ -250,7 +251,7 @@ def test_the_world_goes_on_when_the_process_it_forks_from_is_killed(world: Proce
 
 def test_children_are_found_where_the_kernel_does_not_list_them(monkeypatch: pytest.MonkeyPatch) -> None:
     with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as child:
-        listed = nursery._children()
+        listed = children(os.getpid())
         assert child.pid in listed
 
         def unlisted(path: str, **how: str) -> object:
@@ -258,8 +259,8 @@ def test_children_are_found_where_the_kernel_does_not_list_them(monkeypatch: pyt
                 raise FileNotFoundError(path)
             return open(path, **how)  # type: ignore[call-overload]
 
-        monkeypatch.setattr(nursery, "open", unlisted, raising=False)
-        assert nursery._children() == listed
+        monkeypatch.setattr(watch, "open", unlisted, raising=False)
+        assert children(os.getpid()) == listed
         child.kill()
 
 
