@@ -33,6 +33,7 @@ WINDOWS: Final = (
     *((0, 4096), (0, 320), (2 * MIB, 0), (64, 4096), (0, 100_000), (4096, 4096), (256, 320), (12, 2 * MIB)),
 )
 COUNTS: Final = (1, 0, 7, 64, 33, 1000, 257, 4096)
+GATHERED_BY_MANY: Final = (1, 0, 7, 64, 33, 257)  # a rank: what is gathered is as many times as large
 CAPACITIES: Final = (16 * MIB, 4 * MIB, 8 * MIB, 32 * MIB)
 SHIFTS: Final = (0, 1 << 30, 1 << 33, 3 << 31)
 PLACEMENTS: Final[tuple[p.Placement, ...]] = ("low", "reuse", "high", "equal", "never_reuse")
@@ -54,7 +55,7 @@ REGIONS: Final = tuple(
 TYPES: Final = tuple((dtype, operation) for operation in p.OPERATIONS for dtype in p.DTYPES)
 # How many ranks are few: more of them do not all write to each other as a rule, and go fewer rounds.
 FEW: Final = 4
-REACHES: Final = (2, 1, 3, 0)
+REACHES: Final = (2, 1, 3, 1, 2, 3, 1, 0)
 DROPPED: Final[tuple[p.Dropped, ...]] = ("channels", "binding", "group")
 KINDS: Final[tuple[p.MemoryKind, ...]] = ("plain", "vmm")
 REDUCIBLE: Final = (("float32", "sum"), ("int32", "sum"), ("bfloat16", "sum"), ("int32", "max"), ("uint64", "sum"))
@@ -265,7 +266,7 @@ class Drawer:
 
     def all_gather(self) -> p.AllGather:
         """Regions and types of all kinds."""
-        count, empty = self.count(COUNTS[:-1])
+        count, empty = self.count(COUNTS[:-1] if self.rank_count <= FEW else GATHERED_BY_MANY)
         return p.AllGather(
             send=self.diverging(self.region(), self.region),
             receive=self.diverging(self.region(), self.region),

@@ -40,7 +40,7 @@ TABLES: Final[dict[str, tuple[str, ...]]] = {
 # How many of them a Program has, at least and at most.
 _LENGTHS: Final = {"RDV": (3, 9), "CACHE": (2, 7), "NVLS": (3, 9), "LIFE": (3, 11), "COLL": (3, 11)}
 # With so many steps, times ranks, a Program is long enough: what many ranks do takes its time.
-ROOM: Final = 128
+ROOM: Final = 112
 # Of so many Programs one has one rank, where nothing divides.
 _ONE_RANK_IN: Final = 12
 

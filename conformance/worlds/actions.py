@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from allranks.conformance import model
 from allranks.conformance import program as p
@@ -19,6 +19,8 @@ from allranks.conformance.worlds.site import Site
 
 # The user's own driver calls, and the communicator's, are told apart by this in call logs and ledgers.
 USER, COMMUNICATOR = 0, 1
+
+T = TypeVar("T")
 
 Seen = dict[str, Any] | None
 
@@ -47,14 +49,17 @@ class Actions:
         """Wait for all ranks, without a deadline: the world's own barrier, not the communicator's."""
         self.meeting.exchange(self.rank, None, f"world: {why} of step {number}", None)
 
+    def meet_and_look(self, number: int, why: str, action: Callable[[], T]) -> T:
+        """Wait for all ranks; what this one sees then, before any of them goes on."""
+        return self.meeting.look(self.rank, action, f"world: {why} of step {number}")
+
     @contextlib.contextmanager
-    def _meets_all_the_same(self, number: int, *whys: str) -> Iterator[None]:
+    def _looks_all_the_same(self, number: int, why: str) -> Iterator[None]:
         """When a rank fails in a step, it still meets the others where they meet: only the communicator keeps them."""
         try:
             yield
         except Exception:  # whatever the communicator under test raises
-            for why in whys:
-                self.meet(number, why)
+            self.meet_and_look(number, why, _nothing)
             raise
 
     def at(self, part: Part) -> int:
@@ -158,15 +163,13 @@ class Actions:
     def bind(self, planned: Planned) -> Seen:
         """Bind a buffer, and see where its multicast address leads once all ranks have bound theirs."""
         part = self.own(planned)
-        with self._meets_all_the_same(planned.number, "end", "look"):
+        with self._looks_all_the_same(planned.number, "end"):
             binding = self.objects[planned.group].bind(self.at(part), part.size_bytes)
+            begin, end = binding.address, binding.address + _smallest(planned.parts)
         self.objects[planned.target] = binding
-        self.meet(planned.number, "end")
-        begin, end = binding.address, binding.address + _smallest(planned.parts)
-        reached = self._reached(begin, end - begin)
+        reached = self.meet_and_look(planned.number, "end", lambda: self._reached(begin, end - begin))
         shared = [other for other, (first, last) in self.spans.items() if first < end and begin < last]
         self.spans[planned.target] = (begin, end)
-        self.meet(planned.number, "look")
         return {"offset_bytes": binding.offset_bytes, "reached": reached, "shares_addresses_with": shared}
 
     def multicast_store(self, planned: Planned) -> Seen:
@@ -175,15 +178,16 @@ class Actions:
         binding, number = self.objects[planned.target], planned.number
         windows = model.store_windows(_smallest(planned.receive))
         self.meet(number, "start")
-        with self._meets_all_the_same(number, "middle", "end"):
+        with self._looks_all_the_same(number, "end"):
             if self.rank == planned.step.source % self.program.rank_count:
                 for offset, size in windows:
                     binding.store(offset, model.stored_at(self.program, number, offset, size))
-        self.meet(number, "middle")
-        base = self.at(planned.receive[self.rank])
-        seen = b"".join(self.site.peek(base + offset, size) for offset, size in windows)
-        self.meet(number, "end")
-        return {"windows": seen}
+        base, peek = self.at(planned.receive[self.rank]), self.site.peek
+        return {
+            "windows": self.meet_and_look(
+                number, "end", lambda: b"".join(peek(base + offset, size) for offset, size in windows)
+            )
+        }
 
     def multicast_reduce(self, planned: Planned) -> Seen:
         """All read the reduction through the multicast address."""
@@ -203,12 +207,13 @@ class Actions:
         """Take a binding out, and see where its address leads then."""
         binding: Any = self.objects.pop(planned.target)
         address = binding.address
-        with self._meets_all_the_same(planned.number, "end", "look"):
+        with self._looks_all_the_same(planned.number, "end"):
             binding.unbind()
-        self.meet(planned.number, "end")
-        reached = self._reached(address, _smallest(planned.parts))
-        self.meet(planned.number, "look")
-        return {"reached": reached}
+        return {
+            "reached": self.meet_and_look(
+                planned.number, "end", lambda: self._reached(address, _smallest(planned.parts))
+            )
+        }
 
     def close_group(self, planned: Planned) -> Seen:
         """Give a group back."""
@@ -256,6 +261,10 @@ class Actions:
             for ordinal, buffer in self.memory.live.items()
             if (found := ranges.get((self.rank, ordinal)))
         }
+
+
+def _nothing() -> None:
+    """See nothing."""
 
 
 def _smallest(parts: tuple[Part | None, ...]) -> int:

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from allranks import sim
 from allranks.errors import Stalled, Timeout
 
 T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class _Round:
-    """One exchange: where its ranks come together, who has come with what, and how many have taken it."""
-
-    gathering: sim.Gathering
-    values: dict[int, Any] = field(default_factory=dict)
-    taken: int = 0
 
 
 class Meeting(Protocol):
@@ -37,28 +27,37 @@ class Meeting(Protocol):
             If the world knows that some rank will never come.
         """
 
+    def look(self, rank: int, action: Callable[[], T], what: str) -> T:
+        """Meet all ranks, and give what `action` does, or raise its error; no rank goes on before all have looked.
+
+        Raises
+        ------
+        Stalled
+            If the world knows that some rank will never come.
+        """
+        self.exchange(rank, None, what, None)
+        try:
+            return action()
+        finally:
+            self.exchange(rank, None, f"{what}, looked", None)
+
     def shared(self, key: Hashable, make: Callable[[], T]) -> T:
         """Give the one object of that key that the ranks of this process share; the first asker makes it."""
 
 
-class TurnMeeting:
+class TurnMeeting(Meeting):
     """The meeting point of the ranks of one process, through the turnstile.
 
     Ranks that exchange for different purposes do not meet: each purpose counts its rounds by itself, as messages with
-    tags do.
+    tags do. Whoever is the last to come looks for all of them, so that nobody has to be waited for again.
     """
 
     def __init__(self, rank_count: int) -> None:
         self.rank_count = rank_count
-        self._rounds: dict[tuple[str, tuple[int, ...], int], _Round] = {}
-        self._next: dict[tuple[str, tuple[int, ...], int], int] = {}
-        self._everyone = tuple(range(rank_count))
+        self._meeting = sim.Meeting(rank_count)
         self._shared: dict[Hashable, Any] = {}
-        self._over = False
-
-    def end(self) -> None:
-        """The run is over and nobody comes any more: what a backend's finaliser still waits for then, fails at once."""
-        self._over = True
+        # The run is over and nobody comes any more: what a backend's finaliser still waits for then, fails at once.
+        self.end = self._meeting.end
 
     def exchange(
         self, rank: int, value: T, what: str, timeout_s: float | None, members: tuple[int, ...] | None = None
@@ -70,28 +69,18 @@ class TurnMeeting:
         Timeout, Stalled
             If some rank does not come; the error names those.
         """
-        members = self._everyone if members is None else members
-        if self._over:
-            absent = tuple(peer for peer in members if peer != rank)
-            raise Stalled(f"rank {rank}: {what}: the run is over, and nobody comes any more", ranks=absent, rank=rank)
-        number = self._next.get((what, members, rank), 0)
-        self._next[what, members, rank] = number + 1
-        key = what, members, number
-        meeting = self._rounds.get(key)
-        if meeting is None:
-            meeting = self._rounds[key] = _Round(sim.Gathering(members, f"{what} #{number}"))
-        meeting.values[rank] = value
-        ended = meeting.gathering.arrive(rank, timeout_s=timeout_s)
-        if ended is not sim.WaitResult.READY:
-            absent = tuple(meeting.gathering.missing())
-            kind = Timeout if ended is sim.WaitResult.TIMEOUT else Stalled
-            raise kind(
-                f"rank {rank}: {what} #{number}: still waiting for ranks {list(absent)}", ranks=absent, rank=rank
-            )
-        meeting.taken += 1
-        if meeting.taken == len(members):
-            del self._rounds[key]
-        return [meeting.values[peer] for peer in members]
+        got = self._meeting.exchange(rank, value, what, timeout_s, members)
+        if isinstance(got, sim.Missing):
+            raise _missing(rank, what, got)
+        return got
+
+    def look(self, rank: int, action: Callable[[], T], what: str) -> T:
+        """Meet all ranks, and give what `action` does, or raise its error."""
+        got = self._meeting.look(rank, action, what)
+        if isinstance(got, sim.Missing):
+            raise _missing(rank, what, got)
+        seen: T = got
+        return seen
 
     def shared(self, key: Hashable, make: Callable[[], T]) -> T:
         """Give the object of that key; the first asker makes it."""
@@ -99,3 +88,14 @@ class TurnMeeting:
             self._shared[key] = make()
         found: T = self._shared[key]
         return found
+
+
+def _missing(rank: int, what: str, found: sim.Missing) -> Timeout | Stalled:
+    """Give the error of a rank that waited for others in vain."""
+    absent = tuple(peer for peer in found.ranks if peer != rank)
+    if found.result is sim.WaitResult.NO_RUN:
+        why = f"{what}: the run is over, and nobody comes any more"
+    else:
+        why = f"{what} #{found.round}: still waiting for ranks {list(absent)}"
+    kind = Timeout if found.result is sim.WaitResult.TIMEOUT else Stalled
+    return kind(f"rank {rank}: {why}", ranks=absent, rank=rank)

@@ -23,6 +23,7 @@ from allranks.conformance.trace import CLOSING, OPENING, Event, Placed, Usage
 from allranks.conformance.worlds.arena import Arena
 from allranks.conformance.worlds.host_site import HostSite
 from allranks.conformance.worlds.margins import with_margins
+from allranks.conformance.worlds.meeting import Meeting
 from allranks.conformance.worlds.session import Context, Session
 from allranks.conformance.worlds.stacks import stack_of
 from allranks.conformance.worlds.wire import Lane
@@ -70,7 +71,7 @@ class Labels(list[int]):
             self.shared[rank] = label
 
 
-class LaneMeeting:
+class LaneMeeting(Meeting):
     """Where the ranks of one run meet: by messages. Ranks that exchange for different purposes do not meet."""
 
     def __init__(self, lane: Lane, rank: int, rank_count: int, run: int) -> None:

@@ -33,6 +33,10 @@ def _to_nobody(number: int) -> None:
     """Listen to no session."""
 
 
+def _unknown() -> None:
+    """Leave the counting to another rank."""
+
+
 def _text_of(error: BaseException) -> str:
     """Give the text of an exception of the communicator under test, whose own ``__str__`` may raise, too."""
     try:
@@ -141,18 +145,18 @@ class Session:
             raise
         except BaseException as error:  # noqa: BLE001 -- whatever the communicator under test raises is a finding
             self._note(event, error)
-        if self.counts:
-            self.entered = after = self._counted(event if owner == COMMUNICATOR or label == OPENING else None)
+        if self.counts and (owner == COMMUNICATOR or label == OPENING):  # what the user does alone is none of its
+            self.entered = after = self._counted(event)
             if before >= 0 and after >= 0:
                 event.rendezvous = after - before
         return event
 
-    def _counted(self, event: Event | None = None) -> int:
+    def _counted(self, event: Event) -> int:
         """Give the rendezvous so far, -1 if unknown; one that cannot be asked fails in the step of the event."""
         try:
             return self._rendezvous()
         except Exception as error:  # noqa: BLE001 -- as above
-            if event is not None and event.status == "ok":
+            if event.status == "ok":
                 self._note(event, error)
             return -1
 
@@ -248,11 +252,11 @@ class Session:
 
     def _round_ends(self, planned: Planned, turn: int, actions: Actions) -> None:
         try:
-            actions.meet(planned.number, "end of round")
-            used = self.site.usage() if self.rank == 0 else None
+            used = actions.meet_and_look(
+                planned.number, "end of round", self.site.usage if self.rank == 0 else _unknown
+            )
             if used is not None:
                 self.usage.append(Usage(planned.number, turn, *used))
-            actions.meet(planned.number, "count")
         except Stalled as error:
             self._note(self.events[planned.number], error)
 

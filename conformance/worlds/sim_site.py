@@ -17,6 +17,7 @@ from allranks.driver import Driver
 _EQUAL_BASE: Final = (1 << 48) + (1 << 47)
 _EQUAL_STRIDE: Final = 1 << 38
 _EQUAL_SLOTS: Final = 256
+_ANYWHERE: Final = Where()
 
 
 class SimSite:
@@ -69,17 +70,22 @@ class SimSite:
 
     def allocate(self, size_bytes: int, kind: MemoryKind, where: Where) -> Block:
         """Get a buffer by driver calls."""
+        if where == _ANYWHERE:  # the usual case: nothing to say before, nothing to take back after
+            return self._allocate(size_bytes, kind)
         if where.wish:
             self.process.wish(where.wish)
         else:
             self.process.place(where.rule)
         try:
-            if kind == "plain":
-                return Block(self.driver.mem_alloc(size_bytes), size_bytes)
-            return self._map(size_bytes, segmented=kind == "segments")
+            return self._allocate(size_bytes, kind)
         finally:
-            self.process.place("low")
-            self.process.wish(0)
+            self.process.place(_ANYWHERE.rule)
+            self.process.wish(_ANYWHERE.wish)
+
+    def _allocate(self, size_bytes: int, kind: MemoryKind) -> Block:
+        if kind == "plain":
+            return Block(self.driver.mem_alloc(size_bytes), size_bytes)
+        return self._map(size_bytes, segmented=kind == "segments")
 
     def _map(self, size_bytes: int, *, segmented: bool) -> Block:
         driver, granularity = self.driver, self.granularity_bytes

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "sim_gathering.hpp"
+#include "sim_meeting.hpp"
 #include "sim_node.hpp"
 
 namespace allranks::bindings {
@@ -188,10 +188,16 @@ void bind_sim(py::module_& module) {
         sim_library().Label(step, operation.c_str(), owner);
       },
       py::arg("step"), py::arg("operation"), py::arg("owner"));
-  py::class_<Gathering>(module, "Gathering")
-      .def(py::init<std::vector<int>, std::string>(), py::arg("members"), py::arg("object"))
-      .def("arrive", &Gathering::arrive, py::arg("rank"), py::arg("timeout_s"))
-      .def("missing", &Gathering::missing);
+  py::class_<Missing>(module, "Missing")
+      .def_readonly("result", &Missing::result)
+      .def_readonly("ranks", &Missing::ranks)
+      .def_readonly("round", &Missing::round);
+  py::class_<Meeting>(module, "Meeting")
+      .def(py::init<int>(), py::arg("rank_count"))
+      .def("end", &Meeting::end)
+      .def("exchange", &Meeting::exchange, py::arg("rank"), py::arg("value"), py::arg("what"), py::arg("timeout_s"),
+           py::arg("members"))
+      .def("look", &Meeting::look, py::arg("rank"), py::arg("action"), py::arg("what"));
   module.def(
       "call_name",
       [](std::uint16_t call) -> std::optional<std::string> {

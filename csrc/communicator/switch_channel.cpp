@@ -30,7 +30,7 @@ void SwitchChannel::require(std::uint64_t offset, std::uint64_t size_wanted) con
 
 void SwitchChannel::store(std::uint64_t offset, const Bytes& bytes, CUstream stream) {
   require(offset, bytes.size());
-  core_->local([&] {
+  at_once(stream, [&] {
     const CUdeviceptr begin = address_ + offset;
     const CUdeviceptr end = begin + bytes.size();
     const CUdeviceptr first_word = std::min<CUdeviceptr>(round_up(begin, kWord), end);
@@ -70,7 +70,7 @@ Bytes SwitchChannel::load_reduce(const LoadReduce& what, CUstream stream) {
     throw UsageError("data_type, operation: the fabric does not reduce this pair; a collective does it another way",
                      core_->rank());
   }
-  return core_->local([&] {
+  return at_once(stream, [&] {
     // Whole words: what else lies in the first and last one is within the binding, and dropped.
     const CUdeviceptr begin = round_down(address_ + what.offset, kWord);
     const CUdeviceptr end = round_up(address_ + what.offset + what.count * width, kWord);

@@ -48,6 +48,18 @@ class SwitchChannel {
 
  private:
   void require(std::uint64_t offset, std::uint64_t size) const;
+  // Work that is over on return, also when it fails: nothing of it may be under way when the region is unbound.
+  template <typename Work>
+  auto at_once(CUstream stream, Work&& work) {
+    return core_->local([&] {
+      try {
+        return work();
+      } catch (...) {
+        core_->driver().cuStreamSynchronize.raw(stream);
+        throw;
+      }
+    });
+  }
   void store_words(CUdeviceptr to, const char* bytes, std::uint64_t size, CUstream stream);
   Bytes reduce_piece(CUdeviceptr from, std::uint64_t size, const LoadReduce& what, CUstream stream);
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
+from allranks.conformance.worlds.meeting import Meeting
 from allranks.conformance.worlds.processes.wire import Frame, Inbox, Kind, receive
 from allranks.errors import Timeout
 
@@ -31,7 +32,7 @@ class Line:
         return receive(self._stream, self._inbox, self._waiting)
 
 
-class LineMeeting:
+class LineMeeting(Meeting):
     """The meeting point of ranks that are processes: the supervisor passes on what each of them brings.
 
     Values are pickled here and unpickled by the other ranks, and by nobody else.

@@ -24,7 +24,7 @@ from allranks.sim.node import (
     call_name,
     library_path,
 )
-from allranks.sim.turns import Gathering, WaitResult, label, leave, notify, now, unbind, wait, yield_turn
+from allranks.sim.turns import Meeting, Missing, WaitResult, label, leave, notify, now, unbind, wait, yield_turn
 
 __all__ = [
     "CALL_DTYPE",
@@ -34,9 +34,10 @@ __all__ = [
     "MACHINES",
     "MIB",
     "WRITE_DTYPE",
-    "Gathering",
     "LedgerEntry",
     "Machine",
+    "Meeting",
+    "Missing",
     "Node",
     "NodeUsage",
     "Piece",

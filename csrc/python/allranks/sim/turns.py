@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from allranks._native import sim as _sim
 
@@ -17,36 +18,60 @@ class WaitResult(enum.Enum):
     NO_RUN = 3
 
 
-class Gathering:
-    """Where some ranks come together once; those that are early wait for the others.
+class Missing(NamedTuple):
+    """How a meeting failed."""
+
+    result: WaitResult
+    ranks: tuple[int, ...]
+    round: int
+
+
+class Meeting:
+    """Where the tasks of a run meet; those that are early wait for the others.
+
+    Tasks that meet for different purposes do not meet each other: each purpose counts its rounds by itself.
 
     Parameters
     ----------
-    members : sequence of int
-        The ranks.
-    object : str
-        What it is, for stories: ``"connect #3"``.
+    rank_count : int
+        How many ranks there are.
     """
 
-    __slots__ = ("_native",)
+    __slots__ = ("_native", "end")
 
-    def __init__(self, members: Sequence[int], object: str) -> None:
-        self._native = _sim.Gathering(members, object)
+    def __init__(self, rank_count: int) -> None:
+        self._native = _sim.Meeting(rank_count)
+        self.end: Callable[[], None] = self._native.end  # nobody comes any more: whoever waits finds all missing
 
-    def arrive(self, rank: int, *, timeout_s: float | None = None) -> WaitResult:
-        """Come, and wait until all have; called by the rank's own task.
+    def exchange(
+        self,
+        rank: int,
+        value: Any,
+        what: str,
+        timeout_s: float | None = None,
+        members: tuple[int, ...] | None = None,
+    ) -> list[Any] | Missing:
+        """Give what every rank, or every member, brought, in their order; called by the rank's own task.
 
         Raises
         ------
         ValueError
             If the rank is no member.
         """
-        ended = self._native.arrive(rank, timeout_s)
-        return WaitResult(ended) if ended else WaitResult.READY
+        got = self._native.exchange(rank, value, what, timeout_s, members)
+        return got if type(got) is list else _missing(got)
 
-    def missing(self) -> list[int]:
-        """Give the members that have not come, in their order."""
-        return self._native.missing()
+    def look(self, rank: int, action: Callable[[], Any], what: str) -> Any:
+        """Meet all ranks; the last one to come carries out the actions of all, before anybody goes on.
+
+        Gives, or raises, what the own action did; `Missing` if somebody does not come.
+        """
+        got = self._native.look(rank, action, what)
+        return _missing(got) if type(got) is _sim.Missing else got
+
+
+def _missing(native: _sim.Missing) -> Missing:
+    return Missing(WaitResult(native.result), tuple(native.ranks), native.round)
 
 
 def label(step: int, operation: str, *, owner: int = 0) -> None:
