@@ -128,7 +128,8 @@ class Drawer:
                 for inner in step.steps:
                     self._follow(inner)
         else:
-            self._resolver.resolve(step)
+            for part in p.parts_of(step):
+                self._resolver.resolve(part)
 
     def newest(self, before: int = 0) -> list[int]:
         """Give the index of the buffer that each rank made last, or of one of those before it."""
