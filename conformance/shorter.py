@@ -240,26 +240,31 @@ def _alone(step: Step) -> Iterator[Step]:
             yield dataclasses.replace(part, channels=0) if isinstance(part, p.Put) else part
 
 
-def _joined(first: Step, second: Step) -> Step | None:
-    """Give the compound step that does what the two do, if there is one."""
-    if isinstance(first, p.Connect) and isinstance(second, p.Put):
-        return p.Exchange(region=first.region, piece_bytes=second.piece_bytes, reach=second.reach)
-    if isinstance(first, p.Free) and isinstance(second, p.Allocate) and first.ranks == second.ranks:
-        return p.Reallocate(
-            ranks=first.ranks,
-            buffer=first.buffer,
-            size_bytes=second.size_bytes,
-            kind=second.kind,
-            placement=second.placement,
-        )
+def _joined(first: Planned, second: Planned) -> Step | None:
+    """Give the compound step that does what the two do, if there is one: a put is through what the connect made."""
+    match first.step, second.step:
+        case p.Connect(), p.Put() if second.applies and second.target == first.target:
+            put = second.step
+            return p.Exchange(region=first.step.region, piece_bytes=put.piece_bytes, reach=put.reach)
+        case p.Free(), p.Allocate() if first.step.ranks == second.step.ranks:
+            new = second.step
+            return p.Reallocate(
+                ranks=new.ranks,
+                buffer=first.step.buffer,
+                size_bytes=new.size_bytes,
+                kind=new.kind,
+                placement=new.placement,
+            )
     return None
 
 
-def _as_one(steps: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
+def _as_one(steps: tuple[Step, ...], plan: list[Planned]) -> Iterator[tuple[Step, ...]]:
     """Two steps as one, at the place of the second or of the first; those side by side come first."""
-    pairs = itertools.combinations(range(len(steps)), 2)
-    for first, second in sorted(pairs, key=lambda pair: pair[1] - pair[0]):
-        joined = _joined(steps[first], steps[second])
+    rest = iter(plan)
+    blocks = [list(itertools.islice(rest, _width(step))) for step in steps]
+    simple = [place for place, block in enumerate(blocks) if len(block) == 1]
+    for first, second in sorted(itertools.combinations(simple, 2), key=lambda pair: pair[1] - pair[0]):
+        joined = _joined(blocks[first][0], blocks[second][0])
         if joined is not None:
             yield (*steps[:first], *steps[first + 1 : second], joined, *steps[second + 1 :])
             if second - first > 1:
@@ -268,9 +273,12 @@ def _as_one(steps: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
 
 def fused(program: Program) -> Iterator[Program]:
     """What real programs do as one step is one: a put with its connect, an allocation with the free before it."""
-    for steps in _as_one(program.steps):
+    plan = list(planned(program))
+    for steps in _as_one(program.steps, plan):
         yield dataclasses.replace(program, steps=steps)
+    start = 0
     for index, step in enumerate(program.steps):
         if isinstance(step, p.Repeat):
-            for steps in _as_one(step.steps):
+            for steps in _as_one(step.steps, plan[start:]):
                 yield replaced(program, index, dataclasses.replace(step, steps=steps))
+        start += _width(step)
