@@ -56,16 +56,12 @@ def _in_parts(program: Program) -> Program:
     resolver = Resolver(program.rank_count)
 
     def simple(part: p.SimpleStep) -> p.SimpleStep:
-        newest = len(resolver.channels) - 1
-        named = dataclasses.replace(part, channels=max(0, newest)) if _is_newest(part) else part
-        resolver.resolve(named)
-        return named
+        if isinstance(part, Put) and part.channels < 0:  # those that were made last
+            part = dataclasses.replace(part, channels=max(0, len(resolver.channels) - 1))
+        resolver.resolve(part)
+        return part
 
     return dataclasses.replace(program, steps=tuple(simple(numbered.step) for numbered in unrolled(program)))
-
-
-def _is_newest(part: p.SimpleStep) -> bool:
-    return isinstance(part, Put) and part.channels < 0
 
 
 def _resolved(plan: list[Planned]) -> list[Planned]:
