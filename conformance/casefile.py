@@ -174,9 +174,12 @@ class _Reader:
 
 
 def _count(steps: tuple[program_module.Step, ...]) -> int:
-    """Give how many steps there are with every `Repeat` written out."""
+    """Give how many steps are run, with every `Repeat` and compound step written out."""
     return sum(
-        step.times * max(1, _count(step.steps)) if isinstance(step, program_module.Repeat) else 1 for step in steps
+        step.times * max(1, _count(step.steps))
+        if isinstance(step, program_module.Repeat)
+        else len(program_module.parts_of(step))
+        for step in steps
     )
 
 

@@ -110,7 +110,7 @@ class Drawer:
 
     @property
     def step_count(self) -> int:
-        """How many steps there are so far, with loops written out."""
+        """How many steps there are so far, with loops written out; a compound step is one."""
         return sum(map(_width, self.steps))
 
     # --- what is alive ---
@@ -129,7 +129,8 @@ class Drawer:
                 for inner in step.steps:
                     self._follow(inner)
         else:
-            self._resolver.resolve(step)
+            for part in p.parts_of(step):
+                self._resolver.resolve(part)
 
     def newest(self, before: int = 0) -> list[int]:
         """Give the index of the buffer that each rank made last, or of one of those before it."""
@@ -216,6 +217,14 @@ class Drawer:
     def connect(self) -> p.Connect:
         """One rank or two may bring another region than the rest."""
         return p.Connect(region=self.diverging(self.region(), self.region))
+
+    def exchange(self) -> p.Exchange:
+        """A connect that is written through at once."""
+        return self.at_once(self.connect())
+
+    def at_once(self, connect: p.Connect) -> p.Exchange:
+        """The regions of a connect, and the writing in the same step."""
+        return p.Exchange(region=connect.region, reach=self.reach())
 
     def open_group(self) -> p.OpenGroup:
         """A group, small or not."""

@@ -231,7 +231,7 @@ def _ended(task: _Task, how: str, progress: Progress) -> None:
         raise UsageError(f"backend={job.backend!r}: its process {how} before any Program ran")
     program = task.listed[number - 1] if job.source == FAULTS else _program(job, number)
     board = [int(process.board[BOARD_HEAD + rank]) for rank in range(program.rank_count)]
-    names = {step.number: step.operation for step in planned(program)}
+    names = {step.number: step.name for step in planned(program)}
     places = [f"rank {rank} was in {place_of(label, names)}" for rank, label in enumerate(board)]
     outside = "\n".join([*_last_words(task), *places])
     trace = Trace(

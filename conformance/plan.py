@@ -61,6 +61,10 @@ class Planned:
         Ordinal of the object that has to be there; -1: none.
     collective : bool
         Whether every rank takes part.
+    part_of : str
+        Name of the compound step that it is a part of; empty: it is a step of its own.
+    follows : bool
+        Whether it is a later part of that, which a rank reaches only if the part before ended well there.
     """
 
     number: int
@@ -78,6 +82,13 @@ class Planned:
     capability: str = ""
     needs: int = -1
     collective: bool = False
+    part_of: str = ""
+    follows: bool = False
+
+    @property
+    def name(self) -> str:
+        """What to call it where people read it: ``"put"``, or ``"exchange: put"``."""
+        return f"{self.part_of}: {self.operation}" if self.part_of else self.operation
 
 
 _NAMES: dict[type, str] = {
@@ -96,6 +107,7 @@ _NAMES: dict[type, str] = {
     p.AllReduce: "all_reduce",
     p.AllGather: "all_gather",
 }
+_COMPOUND: dict[type, str] = {p.Reallocate: "reallocate", p.Exchange: "exchange"}
 
 
 _MAKES = (p.Connect, p.OpenGroup, p.Bind)  # their target is not there before them
@@ -242,7 +254,7 @@ class Resolver:
         """It needs channels whose buffers are there, with room for a piece of each rank."""
         if not self.channels:
             return None
-        channels = self.channels[step.channels % len(self.channels)]
+        channels = self.channels[step.channels % len(self.channels)]  # -1: those that were made last
         piece = min(step.piece_bytes, *(part.size_bytes // self.rank_count for part in channels.parts))
         if piece == 0 or not self.alive(channels.parts):
             return None
@@ -367,6 +379,8 @@ def planned(program: Program) -> Iterator[Planned]:
             "capability": p.needed_capability(step),
             "collective": p.is_collective(step),
         }
+        if numbered.part_of is not None:
+            common |= {"part_of": _COMPOUND[numbered.part_of], "follows": numbered.follows}
         if fields is None:
             yield Planned(**common, applies=False)
         else:

@@ -6,10 +6,14 @@ which is what divergence looks like in practice, and which shrinks well.
 
 References are indices into what a rank has alive at that point, taken modulo how much there is. So every sub-list of
 steps is a Program again, and nothing needs repair while a failure is made smaller. Nothing in a Program is an address.
+
+A *compound* step is one that real programs do as one and that consists of others (`Exchange`, `Reallocate`). `parts_of`
+says of which; `unrolled` writes it out, so that nobody else has to know compound steps.
 """
 
 from __future__ import annotations
 
+import itertools
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -95,6 +99,19 @@ class Free(LocalStep):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reallocate(LocalStep):
+    """Free a live buffer and allocate another one, as a workspace that grows does; what it held is lost.
+
+    A rank that has no buffer allocates one all the same.
+    """
+
+    size_bytes: int
+    kind: MemoryKind = "vmm"
+    placement: Placement = "low"
+    buffer: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Drop(LocalStep):
     """Let go of the last reference to a collective object, without closing it first.
 
@@ -139,6 +156,18 @@ class Put:
     def distances(self, rank_count: int) -> range:
         """Give how far after a rank the ranks are that it writes to; those that write to it are as far before it."""
         return range(1, min(rank_count, self.reach + 1) if self.reach else rank_count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """Every rank registers a region and at once writes into those of its peers, in one call: `Connect`, then `Put`.
+
+    No rank waits between the two for others to have connected. The channels stay, as after `Connect`.
+    """
+
+    region: Operand[Region]
+    piece_bytes: int = 64
+    reach: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +261,8 @@ CollectiveStep = (
     Connect | Put | OpenGroup | Bind | MulticastStore | MulticastReduce | Unbind | CloseGroup | AllReduce | AllGather
 )
 SimpleStep = Allocate | Free | Drop | SubsetPut | CollectiveStep
-Step = SimpleStep | Repeat
+CompoundStep = Reallocate | Exchange
+Step = SimpleStep | CompoundStep | Repeat
 
 STEP_TYPES: tuple[type, ...] = (
     Allocate,
@@ -249,6 +279,8 @@ STEP_TYPES: tuple[type, ...] = (
     CloseGroup,
     AllReduce,
     AllGather,
+    Reallocate,
+    Exchange,
     Repeat,
 )
 
@@ -291,29 +323,58 @@ class Program:
     faults: tuple[Fault, ...] = ()
 
 
+# The channels that were made last, in a `Put` that follows their `Connect`; no case file can say this.
+_NEWEST = -1
+
+
+def parts_of(step: SimpleStep | CompoundStep) -> tuple[SimpleStep, ...]:
+    """Give the steps that a step consists of, in order; a simple step is its own only part.
+
+    Where a rank has no buffer there is nothing to connect; then no older channels are whole either, so that the second
+    part of an `Exchange` never means other channels than those of the first.
+    """
+    if isinstance(step, Exchange):
+        return Connect(region=step.region), Put(channels=_NEWEST, piece_bytes=step.piece_bytes, reach=step.reach)
+    if isinstance(step, Reallocate):
+        return (
+            Free(ranks=step.ranks, buffer=step.buffer),
+            Allocate(ranks=step.ranks, size_bytes=step.size_bytes, kind=step.kind, placement=step.placement),
+        )
+    return (step,)
+
+
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """A step as it is run: its number, and which round of the innermost `Repeat` it ends, if any."""
+    """A step as it is run: its number, and which round of the innermost `Repeat` it ends, if any.
+
+    Of a compound step it is one part. Later ones have `follows`: a rank does them if the part before ended well there.
+    """
 
     number: int
     step: SimpleStep
     ends_round: int | None = None
+    part_of: type[CompoundStep] | None = None
+    follows: bool = False
 
 
 def unrolled(program: Program) -> Iterator[Numbered]:
-    """Give the steps in order, with `Repeat` written out."""
+    """Give the steps in order as they are run, with `Repeat` and compound steps written out."""
+    number = itertools.count()
 
-    def walk(steps: tuple[Step, ...], ends: int | None) -> Iterator[tuple[SimpleStep, int | None]]:
+    def walk(steps: tuple[Step, ...], ends: int | None) -> Iterator[Numbered]:
         for position, step in enumerate(steps):
-            last = position == len(steps) - 1
+            last = ends if position == len(steps) - 1 else None
             if isinstance(step, Repeat):
                 for turn in range(step.times):
                     yield from walk(step.steps, turn if step.times > 1 else None)
+            elif isinstance(step, CompoundStep):
+                first, second = parts_of(step)
+                yield Numbered(next(number), first, None, type(step))
+                yield Numbered(next(number), second, last, type(step), follows=True)
             else:
-                yield step, (ends if last else None)
+                yield Numbered(next(number), step, last)
 
-    for number, (step, ends_round) in enumerate(walk(program.steps, None)):
-        yield Numbered(number, step, ends_round)
+    return walk(program.steps, None)
 
 
 _NEEDED: dict[type, str] = {
@@ -324,7 +385,7 @@ _NEEDED: dict[type, str] = {
     AllGather: "all_gather",
     SubsetPut: "subsets",
 }
-_COLLECTIVE = frozenset(typing.get_args(CollectiveStep))
+_COLLECTIVE = frozenset((*typing.get_args(CollectiveStep), Exchange))
 
 
 def needed_capability(step: SimpleStep) -> str:

@@ -63,10 +63,17 @@ class Situations(Drawer):
         yield p.Allocate(ranks=who, size_bytes=size or before, placement=placement)
 
     def move(self) -> Steps:
-        """One rank, or all, give a buffer back and get one of the same or another size at the same or another place."""
+        """One rank, or all, give a buffer back and get one of the same or another size at the same or another place.
+
+        In two steps as often as in one.
+        """
         who = self.who()
-        yield p.Free(ranks=who, buffer=self.index(3, "buffer"))
-        yield p.Allocate(ranks=who, **self.pick(BLOCKS, "block"))
+        at_once, buffer = divmod(self.index(6, "buffer"), 3)
+        if at_once:
+            yield p.Reallocate(ranks=who, buffer=buffer, **self.pick(BLOCKS, "block"))
+        else:
+            yield p.Free(ranks=who, buffer=buffer)
+            yield p.Allocate(ranks=who, **self.pick(BLOCKS, "block"))
 
     def churn(self) -> Steps:
         """One rank's allocator alone gets busy: its buffers are renewed one after the other, in other places."""
@@ -114,23 +121,30 @@ class Situations(Drawer):
         """The same region, before and after something that changed for one rank or for all."""
         connect = self.connect()
         yield connect
-        yield from self.pick((self.move, self.churn, self.trade, self.grow), "change")()
-        yield connect
-        yield self.put_newest()
+        third, change = divmod(self.index(12, "change"), 4)
+        yield from (self.move, self.churn, self.trade, self.grow)[change]()
+        yield from self.written_to(connect, at_once=third == 2)
+
+    def written_to(self, connect: p.Connect, *, at_once: bool) -> Steps:
+        """Regions are connected and written to, in two steps or in one."""
+        if at_once:
+            yield self.at_once(connect)
+        else:
+            yield connect
+            yield self.put_newest()
 
     def renewed(self) -> Steps:
         """What was connected is given back, what lies there now is connected, and written to."""
         who = self.who()
         connect = self.connect_newest()
         yield connect
-        let_go = self.index(3, "let go")
+        third, let_go = divmod(self.index(9, "let go"), 3)
         if let_go == 1:
             yield p.Drop(what="channels", index=self.newest_held("channels", None))
         elif let_go == 2:
             yield self.put_newest()
         yield from self.renewal(who)
-        yield self.again(connect)
-        yield self.put_newest()
+        yield from self.written_to(self.again(connect), at_once=third == 2)
 
     def shared(self) -> Steps:
         """A region is connected twice; one of the two is let go of, everywhere or by one rank; the other is used."""

@@ -43,11 +43,12 @@ def _ranks(ranks: list[int]) -> str:
     return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
 
 
-def _waits(moment: dict[str, Any]) -> list[str]:
+def _waits(moment: dict[str, Any], names: dict[int, str]) -> list[str]:
     """One line for all that wait in the same call, on the same object, for the same ranks, at the same step."""
     groups: dict[tuple[Any, ...], list[int]] = {}
     for wait in moment["waits"]:
-        key = (wait["call"], wait["object"], tuple(wait["waits_for"]), wait["step"], wait["operation"])
+        operation = names.get(wait["step"], wait["operation"])
+        key = (wait["call"], wait["object"], tuple(wait["waits_for"]), wait["step"], operation)
         groups.setdefault(key, []).append(wait["rank"])
     lines = []
     for (call, thing, waits_for, step, operation), ranks in groups.items():
@@ -58,7 +59,8 @@ def _waits(moment: dict[str, Any]) -> list[str]:
         lines.append(f"  {who} {verb} in {call}, on {thing}{target} ({_place(step, operation)})")
     others: dict[tuple[Any, ...], list[int]] = {}
     for other in moment["others"]:
-        others.setdefault((other["state"], other["step"], other["operation"]), []).append(other["rank"])
+        operation = names.get(other["step"], other["operation"])
+        others.setdefault((other["state"], other["step"], operation), []).append(other["rank"])
     for (state, step, operation), ranks in others.items():
         lines.append(f"  {_ranks(ranks)} {_STATES.get(state, state)} ({_place(step, operation)})")
     return lines
@@ -76,7 +78,9 @@ def tell(program: Program, trace: Trace, violation: Violation, replay: str = "")
     replay : str
         The command that shows it again.
     """
-    where = f"step {violation.step} ({violation.operation})" if violation.step >= 0 else violation.operation
+    names = {step.number: step.name for step in planned(program) if step.part_of}
+    operation = names.get(violation.step, violation.operation)
+    where = f"step {violation.step} ({operation})" if violation.step >= 0 else violation.operation
     if violation.rank >= 0:
         where += f" on rank {violation.rank}"
     size = f"{_count(program.rank_count, 'rank')}, {_count(sum(1 for _ in p.unrolled(program)), 'step')}"
@@ -87,7 +91,7 @@ def tell(program: Program, trace: Trace, violation: Violation, replay: str = "")
     if trace.moments:
         moment = trace.moments[0]
         what = _MOMENTS.get(moment.get("verdict", ""), _MOMENTS.get(moment["kind"], ""))
-        lines += [what, *_waits(moment)]
+        lines += [what, *_waits(moment, names)]
     tail = [f"Again: {replay}"] if replay else []
     room = MOST_LINES - len(tail)
     if len(lines) > room:
@@ -146,7 +150,7 @@ def lanes(program: Program, trace: Trace, *, most_ranks: int = 4, most_steps: in
     plan = [step for step in planned(program) if step.applies]
     for step in plan[:most_steps]:
         cells = [_cell(step, rank) + marks.get(trace.events[rank][step.number].status, "") for rank in ranks]
-        rows.append([f"{step.number} {step.operation}", *cells])
+        rows.append([f"{step.number} {step.name}", *cells])
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     if len(plan) > most_steps:

@@ -19,11 +19,11 @@ from allranks.conformance.situations import Situations
 # What each family is made of; a kind that is listed twice comes twice as often.
 TABLES: Final[dict[str, tuple[str, ...]]] = {
     "RDV": (
-        *("connect", "move", "allocate", "put", "all_reduce", "all_gather", "free", "uneven", "connect"),
+        *("connect", "move", "allocate", "put", "all_reduce", "all_gather", "free", "uneven", "exchange"),
         *("reconnect", "churn", "grow", "renewed", "some_then_all", "let_go"),
     ),
     "CACHE": (
-        *("connect", "put", "move", "allocate", "free", "renewed", "shared", "crossed", "pieces", "windows"),
+        *("exchange", "put", "move", "allocate", "free", "renewed", "shared", "crossed", "pieces", "windows"),
         *("reconnect", "renewed", "churn", "connect_loop", "pieces"),
     ),
     "NVLS": (
@@ -32,7 +32,7 @@ TABLES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "LIFE": (
         *("loop", "drop", "bind", "connect", "open_group", "free", "allocate", "connect_loop"),
-        *("drops", "connect", "grow", "bind"),
+        *("drops", "exchange", "grow", "bind"),
     ),
     # No connect here: peers need not reach memory of the plain kind.
     "COLL": ("all_reduce", "all_gather", "all_reduce", "all_gather", "move", "allocate_either", "all_reduce", "churn"),

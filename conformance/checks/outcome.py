@@ -130,11 +130,18 @@ class View:
         """Whether something else than a refusal by all ranks happened: ranks may have parted."""
         for step in self.plan:
             statuses = {self.trace.events[rank][step.number].status for rank in step.ranks}
+            if step.follows and "not_reached" in statuses and self._told_before(step):
+                statuses.discard("not_reached")
             if statuses & {"stalled", "not_reached"} or ("error" in statuses and len(statuses) > 1):
                 return True
             if any(self.trace.events[rank][step.number].error_type in ABSENCE for rank in step.ranks):
                 return True
         return False
+
+    def _told_before(self, step: Planned) -> bool:
+        """Whether ranks did not reach a later part of a compound step for no other reason than an error before it."""
+        found = [(events[step.number - 1].status, events[step.number].status) for events in self.trace.events]
+        return all(before == "error" for before, status in found if status == "not_reached")
 
     def only_trouble(self, step: Planned) -> bool:
         """Whether nothing but this step went wrong."""

@@ -99,8 +99,10 @@ class Actions:
     # --- channels ---
 
     def connect(self, planned: Planned) -> Seen:
-        """Register a region, and get channels."""
+        """Register a region, and get channels; with a put in the same step, all begin together."""
         part = self.own(planned)
+        if planned.part_of:
+            self.meet(planned.number, "start")
         self.objects[planned.target] = self.communicator.connect(self.at(part), part.size_bytes)
         return None
 
@@ -110,7 +112,8 @@ class Actions:
         assert isinstance(step, p.Put)
         after = [(self.rank + distance) % count for distance in step.distances(count)]
         before = [(self.rank - distance) % count for distance in step.distances(count)]
-        self.meet(planned.number, "start")
+        if not planned.follows:  # as a later part of a step it goes on at once
+            self.meet(planned.number, "start")
         try:
             return self._put(planned, self.objects[planned.target], planned.receive[self.rank], after, before)
         finally:

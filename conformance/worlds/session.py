@@ -26,6 +26,7 @@ _LAUNCH_TIMEOUT: Final = 702  # what the simulated driver answers to a rank that
 _OF_USER: Final = (p.Allocate, p.Free)
 USE_NEEDS: Final = {"connect": "channels", "all_reduce": "all_reduce"}  # what is tried after close
 _NOT_REACHED: Final = Event()
+_NOT_DONE: Final = ("error", "not_reached")  # after a part that was so, a rank does no more of the compound step
 _PROBES: Final = 2  # usable means right bytes every time, broken an error every time
 
 
@@ -241,6 +242,8 @@ class Session:
             event = Event(status="skipped")
         elif planned.capability and planned.capability not in self.capabilities:
             event = Event(status="unsupported")
+        elif planned.follows and self.events[planned.number - 1].status in _NOT_DONE:
+            event = Event(status="not_reached")
         elif planned.needs >= 0 and planned.needs not in actions.objects:
             event = Event(status="skipped")  # what it needs could not be made
         else:

@@ -159,7 +159,7 @@ class ThreadsWorld:
         waiting = {rank for rank, (_, within) in found.items() if within}
         if len(waiting) == len(found):
             waiting = set()  # it is in native code: any of them may be it
-        names = {step.number: step.operation for step in sessions[0].plan}
+        names = {step.number: step.name for step in sessions[0].plan}
         lines = []
         for rank, (stack, _) in sorted(found.items(), key=lambda item: (item[0] in waiting, item[0])):
             place = place_of(self.board[rank], names)

@@ -20,19 +20,25 @@ from allranks.conformance.program import (
     Allocate,
     Bind,
     CloseGroup,
+    CompoundStep,
     Connect,
+    Drop,
+    Exchange,
     Free,
     OpenGroup,
     Operand,
     Program,
     Put,
+    Reallocate,
     Region,
     Repeat,
     Step,
+    parts_of,
     unrolled,
 )
 from allranks.conformance.reduce import reduce_program
 from allranks.conformance.requirements import REQUIREMENTS
+from allranks.conformance.shorter import fused
 from allranks.conformance.strategies import programs
 from allranks.conformance.worlds.threads import ThreadsWorld
 
@@ -146,7 +152,7 @@ def test_what_is_left_means_the_objects_that_it_meant() -> None:
 
     assert predicate(program)
     small = reduce_program(program, predicate)
-    assert [type(step) for step in small.steps] == [Allocate, Connect, Put]
+    assert [type(step) for step in small.steps] == [Allocate, Exchange]
 
 
 def test_what_comes_twice_becomes_a_loop() -> None:
@@ -166,6 +172,108 @@ def test_what_comes_twice_becomes_a_loop() -> None:
     small = reduce_program(program, predicate)
     assert written(small) == (2, 1)
     assert isinstance(small.steps[0], Repeat)
+
+
+# --- compound steps ---
+
+REGION = Operand(Region())
+BUFFER = Allocate(size_bytes=2 << 20)
+EXCHANGE = Exchange(region=REGION)
+
+
+def _flat(steps: tuple[Step, ...]) -> list[Step]:
+    return [inner for step in steps for inner in (_flat(step.steps) if isinstance(step, Repeat) else [step])]
+
+
+def _does(*kinds: type) -> Callable[[Program], bool]:
+    """Whether steps of these kinds are done, in this order."""
+
+    def predicate(program: Program) -> bool:
+        left = iter([type(step.step) for step in planned(program) if step.applies])
+        return all(kind in left for kind in kinds)
+
+    return predicate
+
+
+def test_what_is_left_is_written_as_one_step_where_it_can_be() -> None:
+    kinds = [Allocate, Connect, Free, Allocate, Connect, Put]
+
+    def predicate(candidate: Program) -> bool:
+        """Whether something is connected before and after a renewal, and no more is done than that."""
+        return [type(step.step) for step in planned(candidate) if step.applies] == kinds
+
+    connect = Connect(region=REGION)
+    apart = Program(rank_count=2, steps=(BUFFER, connect, Free(), BUFFER, connect, Put(channels=1)))
+    assert predicate(apart)
+    small = reduce_program(apart, predicate)
+    assert written(small) == (2, 2)
+    assert [type(step) for step in small.steps] == [Allocate, Connect, Reallocate, Exchange]
+    assert predicate(small)
+
+
+def test_what_lies_between_two_steps_stays_before_or_after_both() -> None:
+    steps = (BUFFER, Connect(region=REGION), Free(ranks=(1,)), Put(), Allocate(ranks=(1,), size_bytes=7))
+    kinds = [[type(step) for step in other.steps] for other in fused(Program(rank_count=2, steps=steps))]
+    assert kinds == [[Allocate, Connect, Put, Reallocate], [Allocate, Connect, Reallocate, Put]]  # nobody puts
+    whole = (BUFFER, BUFFER, Connect(region=REGION), Free(ranks=(1,), buffer=1), Put())
+    kinds = [[type(step) for step in other.steps] for other in fused(Program(rank_count=2, steps=whole))]
+    assert kinds == [[Allocate, Allocate, Free, Exchange], [Allocate, Allocate, Exchange, Free]]
+
+
+def test_steps_are_written_as_one_only_if_it_fails_still() -> None:
+    program = Program(rank_count=2, steps=(BUFFER, Connect(region=Operand(Region())), Put(), Free(), BUFFER))
+
+    def apart(candidate: Program) -> bool:
+        whole = [type(step) for step in candidate.steps]
+        return whole.count(Connect) == whole.count(Put) == whole.count(Free) == 1
+
+    small = reduce_program(program, apart)
+    assert not any(isinstance(step, CompoundStep) for step in small.steps)
+
+
+def test_a_put_through_other_channels_stays_apart_from_the_connect() -> None:
+    """It would be another put: the older channels are meant."""
+    steps = (BUFFER, Connect(region=Operand(Region(offset_bytes=64))), Connect(region=Operand(Region())), Put())
+    through = [[type(step) for step in other.steps] for other in fused(Program(rank_count=2, steps=steps))]
+    assert through == [[Allocate, Connect, Exchange], [Allocate, Exchange, Connect]]
+    offsets = [
+        step.region.default.offset_bytes
+        for other in fused(Program(rank_count=2, steps=steps))
+        for step in other.steps
+        if isinstance(step, Exchange)
+    ]
+    assert offsets == [64, 64]
+
+
+@pytest.mark.parametrize("step", [EXCHANGE, Reallocate(size_bytes=64)])
+@pytest.mark.parametrize("loop", [False, True])
+def test_of_a_compound_step_the_part_that_is_needed_is_left(step: CompoundStep, loop: bool) -> None:
+    inner: tuple[Step, ...] = (Repeat(times=3, steps=(step,)),) if loop else (step,)
+    for part in parts_of(step):
+        small = reduce_program(Program(rank_count=2, steps=(BUFFER, *inner)), _does(type(part)))
+        kinds = [type(other) for other in _flat(small.steps)]
+        if isinstance(part, Put):  # which needs a connect, in the same step
+            assert kinds == [Allocate, Exchange]
+        else:
+            assert kinds in ([type(part)], [Allocate, type(part)], [Reallocate])
+            assert written(small) <= (1, 1)
+
+
+def test_loops_are_written_with_compound_steps() -> None:
+    body: tuple[Step, ...] = (BUFFER, Connect(region=Operand(Region())), Put(), Drop(what="channels"), Free())
+
+    def thrice(candidate: Program) -> bool:
+        kinds = [type(step.step) for step in planned(candidate) if step.applies]
+        return min(map(kinds.count, (Allocate, Free, Connect, Put, Drop))) >= 3
+
+    small = reduce_program(Program(rank_count=2, steps=(Repeat(times=5, steps=body),)), thrice)
+    (loop,) = small.steps
+    assert isinstance(loop, Repeat)
+    assert loop.times == 3
+    assert written(small) == (1, 3)
+
+
+# --- findings ---
 
 
 def test_nothing_smaller_is_left_as_it_is() -> None:

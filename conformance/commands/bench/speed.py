@@ -168,8 +168,9 @@ def _engine_row(arguments: Any, ranks: int) -> dict[str, Any]:
             judge(program, trace, tuple(CHECKS), plan=plan)
             checks += time.process_time() - ran
             run += ran - started
-            lengths.append(len(plan))
-            collective.append(sum(step.collective and step.applies for step in plan))
+            steps = [step for step in plan if not step.follows]  # a compound step is one
+            lengths.append(len(steps))
+            collective.append(sum(step.collective and step.applies for step in steps))
     unit = (before + _lists(len(FAMILIES) * count)) / 2 * len(drawn)
     every = draw + run + checks
     return {
@@ -202,7 +203,7 @@ def cases(argv: list[str]) -> int:
             {
                 "case": name,
                 "ranks": case.program.rank_count,
-                "steps": sum(1 for _ in unrolled(case.program)),
+                "steps": sum(not numbered.follows for numbered in unrolled(case.program)),
                 "seconds": round(seconds, 3),
                 "left_in_ledger": len(trace.ledger or ()),
             }

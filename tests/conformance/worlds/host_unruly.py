@@ -247,6 +247,15 @@ class _StaleChannels(HostCommunicator):
         return self.known[address]
 
 
+class _RefusesLargeRegions(HostCommunicator):
+    """Has room for 1 MiB, and says so on every rank."""
+
+    def connect(self, address: int, size_bytes: int) -> HostChannels:
+        if size_bytes > 1 << 20:
+            raise ValueError(f"size_bytes={size_bytes}: no room for so large a region")
+        return super().connect(address, size_bytes)
+
+
 def _backend(kind: type[HostCommunicator]) -> type[HostBackend]:
     name = kind.__name__.removeprefix("_")
     return type(name, (HostBackend,), {"name": name, "communicator": kind})
@@ -260,6 +269,7 @@ Exits, Garbles, ClosesAll, Speaks = map(_backend, (_Exits, _Garbles, _ClosesAll,
 Floods, LeavesThings, EndsLater = map(_backend, (_Floods, _LeavesThings, _EndsLater))
 Misnumbers, Damages, Meets = map(_backend, (_Misnumbers, _Damages, _Meets))
 Forgets, StaleChannels, WritesBeside = map(_backend, (_Forgets, _StaleChannels, _WritesBeside))
+RefusesLargeRegions = _backend(_RefusesLargeRegions)
 
 
 class NeverPrepared(HostBackend):

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from allranks.conformance import program as p
+from allranks.conformance.checks import judge
 from allranks.conformance.commands.bench.processes import stalls
 from allranks.conformance.program import Operand, Program, Region
 from allranks.conformance.story import left_behind
@@ -87,6 +88,41 @@ def test_the_same_program_gives_the_same_trace_in_the_same_processes(world: Proc
     assert first.placed[0, 1].same_base_as == -1
     assert world.run(summing(9, ranks)).digest() == first.digest()
     assert [worker.pid for worker in world.workers.by_rank.values()] == pids
+
+
+@of(HOST)
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_compound_steps_are_run_part_by_part(world: ProcessesWorld, ranks: int) -> None:
+    """Some ranks write into the others' regions as soon as they have connected themselves."""
+    exchange = p.Exchange(region=Operand(Region(), {1: Region(offset_bytes=64)}), piece_bytes=13)
+    again = p.Reallocate(ranks=(1,), size_bytes=5000, placement="reuse")
+    program = Program(
+        rank_count=ranks,
+        steps=(p.Allocate(size_bytes=4096), p.Repeat(times=3, steps=(exchange, again)), exchange),
+    )
+    trace = world.run(program)
+    assert trace.first_trouble() is None
+    assert [event.status for event in trace.closing] == ["ok"] * ranks
+    outcomes = judge(program, trace)
+    assert not any(outcome.violations for outcome in outcomes.values())
+    assert outcomes["RDV-1"].evaluated == 8
+    assert sum(outcomes[f"CACHE-{number}"].evaluated for number in (2, 3, 4)) >= 4
+    assert [trace.placed[1, buffer].same_base_as for buffer in (1, 2, 3)] == [0, 1, 2]
+    assert world.run(program).digest() == trace.digest()
+
+
+@of("RefusesLargeRegions")
+def test_after_a_connect_that_fails_no_rank_puts(world: ProcessesWorld) -> None:
+    program = Program(rank_count=2, steps=(p.Allocate(size_bytes=2 << 20), p.Exchange(region=REGION)))
+    trace = world.run(program)
+    for rank in range(2):
+        assert [event.status for event in trace.events[rank]] == ["ok", "error", "not_reached"]
+        assert "no room for so large a region" in trace.events[rank][1].error
+    outcomes = judge(program, trace)
+    assert [violation.step for violation in outcomes["RDV-1"].violations] == [1]
+    assert not outcomes["CACHE-1"].violations
+    assert outcomes["CACHE-1"].inconclusive
+    goes_on(world)
 
 
 @pytest.mark.parametrize(
