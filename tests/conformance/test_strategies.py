@@ -140,12 +140,16 @@ def _in_a_row(plan: Plan, kinds: tuple[type, ...], length: int) -> bool:
 
 
 def _drop_orders_differ(plan: Plan) -> bool:
+    """Two ranks let go of the same objects, one in another order than the other."""
     orders: list[list[int]] = [[] for _ in range(RANKS)]
     for step in plan:
         if isinstance(step.step, Drop):
             for rank in step.ranks:
                 orders[rank].append(step.target)
-    return any(set(a) == set(b) and a != b for a, b in itertools.combinations(orders, 2))
+    return any(
+        [target for target in a if target in b] != [target for target in b if target in a]
+        for a, b in itertools.combinations(orders, 2)
+    )
 
 
 def _after(plan: Plan, first: type, second: type) -> bool:
