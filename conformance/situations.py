@@ -256,6 +256,8 @@ class Situations(Drawer):
         odd = self.rank()
         first, second = self.pick(_DROP_ORDERS, "order")
         others = tuple(rank for rank in range(self.rank_count) if rank != odd)
+        if not all(self.alive.buffers):  # some rank has nothing to bring
+            yield p.Allocate(size_bytes=2 * MIB)
         yield from (self.connect(), self.connect()) if first == second else (self.open_group(), self.bind())
         yield p.Drop(ranks=others, what=first)
         yield p.Drop(ranks=(odd,), what=second, index=int(first == second))  # of two alike it begins with the newer
