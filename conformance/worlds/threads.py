@@ -250,15 +250,17 @@ def _no_collection() -> Iterator[None]:
     """Keep Python from collecting cycles by itself: when it would depends on everything that ran before.
 
     What was made meanwhile counts as old afterwards: it is mostly the Trace, which there is no use in looking through.
+    Where the user has frozen objects that is left: unfreezing would let go of theirs, too.
     """
-    was_on = gc.isenabled()
+    was_on, frozen = gc.isenabled(), gc.get_freeze_count()
     gc.disable()
     try:
         yield
     finally:
         if was_on:
-            gc.freeze()
-            gc.unfreeze()
+            if not frozen:
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 
