@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Final, Literal
 
 from allranks.conformance.backend import Backend
 from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Program
 from allranks.conformance.trace import HOST, OPENING, Event, Trace, place_of
+from allranks.conformance.worlds import Closing
 from allranks.conformance.worlds.crew import GONE, Crew, Lost
 from allranks.conformance.worlds.launched_rank import Halt, Play, Progress, Told
 from allranks.conformance.worlds.player import Played, halted, waiting
@@ -37,7 +37,7 @@ class SpentError(WorldError):
     """The ranks are stuck, and nobody can start them again."""
 
 
-class LaunchedWorld:
+class LaunchedWorld(Closing):
     """Runs Programs on ranks that a launcher has started.
 
     Parameters
@@ -75,14 +75,6 @@ class LaunchedWorld:
         self.spent = False
         self.verdict_s = 0.0  # from the last progress to the verdict, of the last run that needed one
         self.native_stacks = False  # as of `ProcessesWorld`; not taken here
-
-    def __enter__(self) -> LaunchedWorld:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def facts(self) -> dict[str, str]:

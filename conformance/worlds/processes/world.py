@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
 from typing import Final
 
 from allranks.conformance.backend import Backend, load_backend, spaces_of
 from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Program
 from allranks.conformance.trace import HOST, OPENING, Event, Trace
+from allranks.conformance.worlds import Closing
 from allranks.conformance.worlds.processes.parcel import pack
 from allranks.conformance.worlds.processes.run import Rank, Run
 from allranks.conformance.worlds.processes.stillness import Stillness
@@ -43,7 +43,7 @@ def check_backend(name: str) -> Backend:
     return backend
 
 
-class ProcessesWorld:
+class ProcessesWorld(Closing):
     """Runs Programs on a backend, each rank in a process that lives from run to run.
 
     Parameters
@@ -70,14 +70,6 @@ class ProcessesWorld:
         self.runs = 0
         self.verdict_s = 0.0  # from the last progress to the verdict, of the last run that needed one
         self.workers = Workers(backend)
-
-    def __enter__(self) -> ProcessesWorld:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End all processes."""
