@@ -17,8 +17,9 @@ from allranks.conformance.program import Program
 from allranks.conformance.trace import HOST, OPENING, Event, Trace, place_of
 from allranks.conformance.worlds import Closing
 from allranks.conformance.worlds.crew import GONE, Crew, Lost
-from allranks.conformance.worlds.launched_rank import Halt, Play, Progress, Told
+from allranks.conformance.worlds.launched_rank import Answer, Halt, Play, Progress
 from allranks.conformance.worlds.player import Played, halted, waiting
+from allranks.conformance.worlds.told import Told, fill
 from allranks.errors import UsageError, WorldError
 
 DEADLINE_S: Final = 10.0
@@ -133,9 +134,9 @@ class LaunchedWorld(Closing):
             rank, message = found
             if isinstance(message, Lost):
                 lost[rank] = message.how
-            elif isinstance(message, Told) and message.run == play.run and message.played.rank == rank:
+            elif isinstance(message, Answer) and message.run == play.run and message.played.rank == rank:
                 told[rank] = message.played
-            elif not isinstance(message, Progress | Told) or message.run > play.run:
+            elif not isinstance(message, Progress | Answer) or message.run > play.run:
                 lost[rank] = f"what it says is not what it was asked: {type(message).__name__}"
             return "progress" if isinstance(message, Progress) else "told"
 
@@ -175,23 +176,12 @@ class LaunchedWorld(Closing):
         ranks = range(program.rank_count)
         all_of_them = [told[rank] if rank in told else self._silent(rank, plan, lost, verdict) for rank in ranks]
         stuck = [played for played in all_of_them if not played.over]
-        probes = [played.probes for played in all_of_them]
-        return Trace(
-            backend=self.backend.name,
-            machine=self.machine_name,
-            rank_count=program.rank_count,
-            capabilities=tuple(sorted(next((p.capabilities for p in all_of_them if p.capabilities), ()))),
-            events=[played.events for played in all_of_them],
-            placed={(p.rank, buffer): placed for p in all_of_them for buffer, placed in p.placed.items()},
-            contents={}
-            if stuck
-            else {(p.rank, buffer): held for p in all_of_them for buffer, held in p.contents.items()},
-            probes=probes if any(probes) and not stuck else [],
-            after_close=[played.after_close for played in all_of_them],
-            opening=[played.opening for played in all_of_them],
-            closing=[played.closing for played in all_of_them],
-            moments=(_moment(plan, all_of_them, verdict),) if stuck else (),
-        )
+        trace = Trace(backend=self.backend.name, machine=self.machine_name, rank_count=program.rank_count)
+        fill(trace, [played.told for played in all_of_them], len(plan))
+        if stuck:
+            trace.contents, trace.probes = {}, []
+            trace.moments = (_moment(plan, all_of_them, verdict),)
+        return trace
 
     def _silent(self, rank: int, plan: list[Planned], lost: dict[int, str], verdict: Verdict) -> Played:
         """Say what can be known of a rank that has told nothing."""
@@ -211,7 +201,7 @@ class LaunchedWorld(Closing):
             if rank != first:
                 event = waiting(f"ended by the launcher, after the process of rank {first} had ended")
         opening = Event(status="ok" if at != OPENING else "not_reached")
-        return halted(Played(rank=rank, over=False, at=at, events=events, opening=opening), event)
+        return halted(Played(rank=rank, over=False, at=at, told=Told(events=events, opening=opening)), event)
 
 
 def _moment(plan: list[Planned], played: list[Played], verdict: Verdict) -> dict[str, Any]:
@@ -225,7 +215,7 @@ def _moment(plan: list[Planned], played: list[Played], verdict: Verdict) -> dict
             others.append({**at, "state": "left"})
         elif one.stack:
             waits.append({**at, "call": one.stack[-1], "object": "the communicator under test", "waits_for": []})
-        elif one.capabilities:
+        elif one.told.capabilities:
             waits.append({**at, "call": "exchange", "object": "a barrier of the world's own", "waits_for": []})
         else:
             others.append({**at, "state": "says nothing"})

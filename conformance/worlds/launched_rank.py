@@ -41,7 +41,7 @@ class Halt:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Answer:
     """What a rank says of its part in a Program."""
 
     run: int
@@ -109,7 +109,7 @@ def main(arguments: Sequence[str]) -> None:
         if isinstance(play, Halt):  # it came to its end all the same
             continue
         played = player.play(play.run, play.program, look)
-        connection.send(Told(play.run, played))
+        connection.send(Answer(play.run, played))
         over = played.over
     while True:  # the session is stuck in its thread: wait for the end
         try:

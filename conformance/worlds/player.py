@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Hashable, MutableSequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
@@ -19,13 +19,14 @@ from allranks.conformance.backend import Backend
 from allranks.conformance.model import footprints
 from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Program
-from allranks.conformance.trace import CLOSING, OPENING, Event, Placed, Usage
+from allranks.conformance.trace import CLOSING, OPENING, Event
 from allranks.conformance.worlds.arena import Arena
 from allranks.conformance.worlds.host_site import HostSite
 from allranks.conformance.worlds.margins import with_margins
 from allranks.conformance.worlds.rest import SIGN_S, Signs
 from allranks.conformance.worlds.session import Context, Session
 from allranks.conformance.worlds.stacks import stack_of
+from allranks.conformance.worlds.told import Told
 from allranks.conformance.worlds.wire import Lane, Message
 from allranks.errors import Timeout
 
@@ -38,22 +39,14 @@ _OWN_SHARE: Final = 0.5
 
 @dataclass(slots=True, kw_only=True)
 class Played:
-    """What one rank's session came to, as plain data; `over`: it came to its end."""
+    """How one rank's session ended, and what it saw; `over`: it came to its end."""
 
     rank: int
     over: bool
     at: int  # the label of what it was doing last
+    told: Told
     stack: tuple[str, ...] = ()
     failure: str = ""
-    capabilities: frozenset[str] = frozenset()
-    events: list[Event] = field(default_factory=list)
-    placed: dict[int, Placed] = field(default_factory=dict)
-    usage: list[Usage] = field(default_factory=list)
-    contents: dict[int, list[tuple[int, bytes]]] = field(default_factory=dict)
-    probes: list[Event] = field(default_factory=list)
-    after_close: list[Event] = field(default_factory=list)
-    opening: Event = field(default_factory=Event)
-    closing: Event = field(default_factory=Event)
 
 
 class Labels(list[int]):
@@ -241,42 +234,33 @@ class Player:
     def _told(self, session: Session, *, over: bool, event: Event | None = None) -> Played:
         frame = None if over else sys._current_frames().get(self._thread.ident or 0)
         stack = stack_of(frame) if frame is not None else ()
-        events = session.events or [Event() for _ in session.plan]
-        told = Played(
+        played = Played(
             rank=self.rank,
             over=over,
             at=self.labels[self.rank],
+            told=Told.of(session),
             stack=stack,
             failure="" if session.failure is None else f"{type(session.failure).__name__}: {session.failure}",
-            capabilities=session.capabilities,
-            events=events,
-            placed=session.placed,
-            usage=session.usage,
-            contents=session.contents,
-            probes=session.probes,
-            after_close=session.after_close,
-            opening=session.opening,
-            closing=session.closing,
         )
         if over:
-            return told
-        told = copy.deepcopy(told)  # its thread may still be at it
-        told.events += [Event() for _ in session.plan[len(told.events) :]]
+            return played
+        played = copy.deepcopy(played)  # its thread may still be at it
         if event is None:
             event = waiting(f"no progress within {self.deadline_s:g} s")
-        event.raised_at = told.stack
-        return halted(told, event)
+        event.raised_at = played.stack
+        return halted(played, event)
 
 
-def halted(told: Played, event: Event) -> Played:
+def halted(played: Played, event: Event) -> Played:
     """Put an event where a rank is that came no further; what is past stays as it was."""
-    if told.at == OPENING:
+    at, told = played.at, played.told
+    if at == OPENING:
         told.opening = told.closing = event
-    elif 0 <= told.at < len(told.events) and told.events[told.at].status == "not_reached":
-        told.events[told.at] = event
-    elif told.at == CLOSING:
+    elif 0 <= at < len(told.events) and told.events[at].status == "not_reached":
+        told.events[at] = event
+    elif at == CLOSING:
         told.closing = event
-    return told
+    return played
 
 
 def waiting(why: str) -> Event:

@@ -8,7 +8,7 @@ from typing import Final
 from allranks.conformance.backend import Backend, load_backend, spaces_of
 from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Program
-from allranks.conformance.trace import HOST, OPENING, Event, Trace
+from allranks.conformance.trace import HOST, OPENING, Trace
 from allranks.conformance.worlds import Closing
 from allranks.conformance.worlds.processes.parcel import pack
 from allranks.conformance.worlds.processes.run import Rank, Run
@@ -17,7 +17,7 @@ from allranks.conformance.worlds.processes.verdict import Verdict, event_of, mar
 from allranks.conformance.worlds.processes.watch import ThreadState, look
 from allranks.conformance.worlds.processes.wire import Frame, Garbled, Kind
 from allranks.conformance.worlds.processes.workers import Workers
-from allranks.conformance.worlds.told import Told, Untrue
+from allranks.conformance.worlds.told import Told, Untrue, fill
 from allranks.errors import UsageError
 
 DEADLINE_S: Final = 10.0
@@ -202,19 +202,7 @@ class ProcessesWorld(Closing):
         if not run.well:
             self._mark(run, verdict, plan, told, threads, trace)
             self.workers.replace(workers)
-        trace.capabilities = next((one.capabilities for one in told if one.capabilities), ())
-        trace.events = [one.events + [Event() for _ in range(len(plan) - len(one.events))] for one in told]
-        trace.opening = [one.opening or Event() for one in told]
-        trace.closing = [one.closing or Event() for one in told]
-        trace.after_close = [one.after_close for one in told]
-        trace.probes = [one.probes for one in told] if any(one.probes for one in told) else []
-        trace.placed = {
-            (rank, buffer): placed for rank, one in enumerate(told) for buffer, placed in one.placed.items()
-        }
-        trace.contents = {
-            (rank, buffer): held for rank, one in enumerate(told) for buffer, held in one.contents.items()
-        }
-        trace.usage = tuple(told[0].usage)
+        fill(trace, told, len(plan))
         return trace
 
     @staticmethod
