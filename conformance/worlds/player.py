@@ -16,15 +16,13 @@ from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
 from allranks.conformance.backend import Backend
-from allranks.conformance.model import footprints
 from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Program
 from allranks.conformance.trace import CLOSING, OPENING, Event
 from allranks.conformance.worlds.arena import Arena
-from allranks.conformance.worlds.host_site import HostSite
-from allranks.conformance.worlds.margins import with_margins
+from allranks.conformance.worlds.host_session import host_session
 from allranks.conformance.worlds.rest import SIGN_S, Signs
-from allranks.conformance.worlds.session import Context, Session
+from allranks.conformance.worlds.session import Session
 from allranks.conformance.worlds.stacks import stack_of
 from allranks.conformance.worlds.told import Told
 from allranks.conformance.worlds.wire import Lane, Message
@@ -210,25 +208,15 @@ class Player:
         return self._told(session, over=True)
 
     def _session(self, run: int, program: Program, plan: list[Planned]) -> Session:
-        site = HostSite(self.arena, program.shift_bytes.of(self.rank))
-        context = Context(
+        return host_session(
+            program,
+            plan,
             rank=self.rank,
-            rank_count=program.rank_count,
-            device=site.device,
-            driver=site.driver,
-            memory_space=site.memory_space,
-            timeout_s=self.deadline_s * _OWN_SHARE,
-            meeting=LaneMeeting(self.lane, self.rank, program.rank_count, run, self.signs),
-        )
-        return Session(
-            program=program,
-            plan=plan,
-            ranges=with_margins(footprints(program, plan), plan),
             backend=self.backend,
-            context=context,
-            site=site,
-            owners={},
+            arena=self.arena,
+            meeting=LaneMeeting(self.lane, self.rank, program.rank_count, run, self.signs),
             board=self.labels,
+            timeout_s=self.deadline_s * _OWN_SHARE,
         )
 
     def _told(self, session: Session, *, over: bool, event: Event | None = None) -> Played:
