@@ -120,7 +120,7 @@ class LaneMeeting:
         try:
             while found is None:
                 self.signs.looked()
-                found = self.lane.receive(SIGN_S)
+                found = self.lane.receive(SIGN_S, eager=False)
         finally:
             self.signs.waits(None)
         return found
