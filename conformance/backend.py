@@ -4,6 +4,8 @@ A backend is a small class. It says what it can (`capabilities`), and opens a co
 communicator's operations it needs only those that its capabilities name; what is missing is reported as *not
 supported*, never as passed. Addresses are integers, sizes and offsets are in bytes. Memory is the device's by default;
 a backend that works on host memory says so by an attribute: ``memory_spaces = ("host",)``.
+
+This is version 1 of the protocol, and frozen: docs/protocol.md says what that means.
 """
 
 from __future__ import annotations
@@ -22,6 +24,10 @@ T = TypeVar("T")
 
 MemorySpace = Literal["device", "host"]
 
+# The version that a backend follows if it does not say so; and all that this suite can run.
+PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSIONS: Final = (1,)
+
 CAPABILITIES: Final = {
     "channels": "connect, and channels that are written through",
     "multicast": "multicast groups that buffers are bound to",
@@ -30,6 +36,17 @@ CAPABILITIES: Final = {
     "rendezvous_count": "the communicator counts the internal rendezvous that it enters",
     "subsets": "channels among some of the ranks",
     "channel_cache": "connecting the same regions again, while they are connected, sets nothing up",
+}
+
+# What a backend may have beside what it has to.
+DECLARATIONS: Final = {
+    "protocol_version": "the version of the protocol that it follows; 1",
+    "memory_spaces": 'the memory that it works on, what it prefers first; ("device",)',
+    "versions": "a method: which library it is, as a mapping of str to str",
+    "narrowings": "where the library's contract asks for less, see `allranks.conformance.narrowing`; ()",
+    "prepare": "a method that imports what takes long, called once in the process that ranks are forked from",
+    "world": 'the world that it usually runs in; "threads" on device memory, else "processes"',
+    "launcher": 'what it is usually started by in world mpi; "mpiexec"',
 }
 
 
@@ -148,12 +165,7 @@ class RankContext(Protocol):
 
 
 class Backend(Protocol):
-    """A communicator library under test.
-
-    Beside what is below it may have: `memory_spaces`; `versions`, a method that says which library it is; `narrowings`,
-    see `allranks.conformance.narrowing`; `prepare`, a method that imports what takes long, called once in the process
-    that ranks are forked from; `world` and `launcher`, the names of those that it usually runs in and is started by.
-    """
+    """A communicator library under test; beside what is below it may have what `DECLARATIONS` lists."""
 
     name: str
 
@@ -162,6 +174,21 @@ class Backend(Protocol):
 
     def open(self, context: RankContext) -> Communicator:
         """Make the communicator of one rank; every rank does."""
+
+
+def protocol_of(backend: Backend) -> int:
+    """Give the version of the protocol that a backend follows.
+
+    Raises
+    ------
+    allranks.errors.UsageError
+        If this suite does not know it.
+    """
+    found: Any = getattr(backend, "protocol_version", PROTOCOL_VERSION)
+    if type(found) is not int or found not in PROTOCOL_VERSIONS:
+        known = ", ".join(map(str, PROTOCOL_VERSIONS))
+        raise UsageError(f"backend={backend.name!r}: protocol_version={found!r}: this suite knows {known}")
+    return found
 
 
 def spaces_of(backend: Backend) -> tuple[MemorySpace, ...]:
@@ -265,5 +292,6 @@ def make_backend(found: Any, name: str = "") -> Backend:
         raise UsageError(f"{where}: {kind.__name__}() raises {type(error).__name__}: {error}") from error
     if not isinstance(getattr(backend, "name", None), str):
         raise UsageError(f"{where}: class {kind.__name__} has no attribute name of type str")
+    protocol_of(backend)
     spaces_of(backend)
     return backend

@@ -54,6 +54,11 @@ class Finding:
     examples: int  # how many Programs of the source had been run by then
     shown: tuple[int, int] | None = None  # how often it showed, of how many times that it was run again
 
+    @property
+    def vanished(self) -> bool:
+        """Whether it was run again, and did not show any more."""
+        return self.shown is not None and self.shown[0] == 0
+
 
 @dataclass(slots=True)
 class Tally:

@@ -32,6 +32,8 @@ class Narrowing:
         Where its contract says so.
     dtypes : tuple of str
         Element types that it does not have.
+    operations : tuple of str
+        Reductions that it does not have.
     unequal_counts : bool
         That ranks bring unequal counts is not an error that it has to report.
     """
@@ -40,6 +42,7 @@ class Narrowing:
     reason: str
     source: str
     dtypes: tuple[str, ...] = ()
+    operations: tuple[str, ...] = ()
     unequal_counts: bool = False
 
 
@@ -58,12 +61,18 @@ def narrowings_of(backend: Backend) -> tuple[Narrowing, ...]:
     for one in found:
         if not one.reason.strip() or not one.source.strip():
             raise UsageError(f"{where}: {one.requirement}: wants a reason and a source")
-        if not one.dtypes and not one.unequal_counts:
+        if not one.dtypes and not one.operations and not one.unequal_counts:
             raise UsageError(f"{where}: {one.requirement}: takes nothing out")
-        if unknown := set(one.dtypes) - set(p.DTYPES):
-            raise UsageError(f"{where}: {one.requirement}: dtypes={sorted(unknown)}: known are {', '.join(p.DTYPES)}")
-        if len(one.dtypes) >= len(p.DTYPES):
-            raise UsageError(f"{where}: {one.requirement}: leaves no dtype")
+    for what, all_of_them in (("dtype", p.DTYPES), ("operation", p.OPERATIONS)):
+        declined: set[str] = set()
+        for one in found:
+            names = getattr(one, f"{what}s")
+            declined |= set(names)
+            if unknown := set(names) - set(all_of_them):
+                known = ", ".join(all_of_them)
+                raise UsageError(f"{where}: {one.requirement}: {what}s={sorted(unknown)}: known are {known}")
+            if declined >= set(all_of_them):
+                raise UsageError(f"{where}: {one.requirement}: leaves no {what}")
     return found
 
 
@@ -93,6 +102,10 @@ class Contract:
         for one in self.narrowings:
             if step.dtype in one.dtypes:
                 step = replace(step, dtype=instead_of(step.dtype, self.narrowings))
+                self.changed[one] += 1
+            if isinstance(step, p.AllReduce) and step.operation in one.operations:
+                declined = {name for other in self.narrowings for name in other.operations}
+                step = replace(step, operation=next(name for name in p.OPERATIONS if name not in declined))
                 self.changed[one] += 1
             if one.unequal_counts and step.empty_on:
                 step = replace(step, empty_on=())

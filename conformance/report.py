@@ -37,25 +37,58 @@ def exit_code(result: Result, expected: Expected = NOTHING_EXPECTED, *, strict: 
     return 3 if "not run" in statuses or set(statuses) <= {"not supported"} else 0
 
 
-def print_matrix(console: Console, result: Result, expected: Expected = NOTHING_EXPECTED) -> None:
-    """Print requirement by requirement: what came of it, and how much was looked at."""
+def folds(result: Result) -> dict[str, list[str]]:
+    """Give the requirements that are not supported, by each of those of its family, if there are several."""
+    by_family: dict[str, list[str]] = {}
+    for name in result.requirements:
+        if result.status(name) == "not supported":
+            by_family.setdefault(REQUIREMENTS[name].family, []).append(name)
+    return {name: names for names in by_family.values() if len(names) > 1 for name in names}
+
+
+def _how(result: Result, name: str, expected: Expected) -> str:
+    """Say what goes with a failure in the matrix."""
+    finding = result.findings.get(name)
+    known = [" (expected)"] if finding is not None and expected.reason(name) else []
+    once = [" (not seen again)"] if finding is not None and finding.vanished else []
+    return "".join([*known, *once])
+
+
+def print_matrix(
+    console: Console, result: Result, expected: Expected = NOTHING_EXPECTED, *, verbose: bool = False
+) -> None:
+    """Print requirement by requirement: what came of it, and how much was looked at.
+
+    What is not supported is one line for each family, unless all is to be said.
+    """
     table = Table(title=f"{result.backend} on {result.machine}, up to {result.rank_count} ranks, seed {result.seed}")
     table.add_column("requirement")
     table.add_column("result")
     table.add_column("evaluated", justify="right")
     table.add_column("inconclusive", justify="right")
     table.add_column("what it says", overflow="fold")
+    folded = {} if verbose else folds(result)
     for name in result.requirements:
+        if name in folded:
+            names = folded[name]
+            if name == names[0]:
+                family, count = REQUIREMENTS[name].family, len(names)
+                said = f"[{_STYLES['not supported']}]not supported[/]"
+                table.add_row(f"{family}: {count}", said, "", "", ", ".join(names))
+            continue
         tally, status = result.tallies[name], result.status(name)
         table.add_row(
             name,
-            f"[{_STYLES[status]}]{status}[/]" + (" (expected)" if status == "fail" and expected.reason(name) else ""),
+            f"[{_STYLES[status]}]{status}[/]" + _how(result, name, expected),
             str(tally.evaluated),
             str(tally.inconclusive),
             REQUIREMENTS[name].statement + ("" if REQUIREMENTS[name].checks else " (No check yet.)"),
         )
     console.print(table)
     console.print(f"{result.programs} Programs run, {len(result.findings)} requirements broken.")
+    if vanished := [name for name, finding in result.findings.items() if finding.vanished]:
+        line = f"Not seen again, and kept all the same: {', '.join(vanished)}. The run fails; replay the case files."
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     if result.nondeterministic:
         console.print(f"[bold red]Uncontrolled nondeterminism:[/] {differing(result)}.")
     for line in [*versions(result), *narrowed(result)]:
@@ -111,7 +144,12 @@ def describe(finding: Finding, replay: str = "") -> list[str]:
     """Give a failure as lines: the story, the lanes, and last the command that shows it again."""
     story = "\n".join(tell(finding.program, finding.trace, finding.violation)).splitlines()
     drawn = [f"    {line}".rstrip() for line in lanes(finding.program, finding.trace)]
-    seen = [f"Seen again {finding.shown[0]} of {finding.shown[1]} times in fresh workers."] if finding.shown else []
+    seen = []
+    if finding.shown is not None:
+        times, of = finding.shown
+        seen = [f"Seen again {times} of {of} times in fresh workers."]
+        if finding.vanished:
+            seen = [f"Not seen again in {of} runs in fresh workers: this was seen once, and fails the run."]
     left = left_behind(finding.trace)
     return [*story, *seen, "", *drawn, *(["", *left] if left else []), *(["", f"Again: {replay}"] if replay else [])]
 

@@ -14,7 +14,7 @@ from allranks.conformance.cases import shipped
 from allranks.conformance.engine import CASES, FAULTS, Engine, Finding, Ran, Result
 from allranks.conformance.isolated import reduce_findings, run_jobs
 from allranks.conformance.kept import keep, kept_at_once, replay_line
-from allranks.conformance.launchers import Launcher, launch, wire_name
+from allranks.conformance.launchers import Launcher, wire_name
 from allranks.conformance.narrowing import contract_of
 from allranks.conformance.over_processes import ProcessesEngine
 from allranks.conformance.report import describe, differing, exit_code
@@ -86,9 +86,11 @@ def make_world(settings: Settings) -> ProcessesWorld | LaunchedWorld:
     """
     if settings.world == "processes":
         return ProcessesWorld(settings.backend, deadline_s=settings.deadline_s)
+    if settings.launch is None:
+        raise ValueError(f"launcher={settings.launcher!r}: starts nothing")
     wire = wire_name(settings.launcher)
     told = {"backend": settings.backend, "wire": wire, "deadline_s": settings.deadline_s}
-    crew = LaunchedCrew(launch(settings.launcher, settings.ranks, nodes=settings.nodes), settings.ranks, told)
+    crew = LaunchedCrew(settings.launch, settings.ranks, told)
     return LaunchedWorld(load_backend(settings.backend), crew, deadline_s=settings.deadline_s)
 
 

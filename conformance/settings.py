@@ -14,7 +14,7 @@ from allranks.conformance.cases import shipped
 from allranks.conformance.checks import FAULTED
 from allranks.conformance.engine import CASES, FAULTS, families_of
 from allranks.conformance.expected import NOTHING_EXPECTED, Expected, load_expected
-from allranks.conformance.launchers import Launcher, launcher_of
+from allranks.conformance.launchers import Launch, Launcher, launch, launcher_of
 from allranks.conformance.requirements import select
 from allranks.conformance.worker import Job
 from allranks.conformance.worlds.processes.world import DEADLINE_S
@@ -68,6 +68,8 @@ class Settings:
         What starts the ranks of world `mpi`; "none": it has done so, and this process is one of them.
     nodes : int
         Nodes that the ranks of world `mpi` shall think they are on, all of which are this machine.
+    launch : Launch, optional
+        The command that starts the ranks of world `mpi`; None: there is none to be started.
     strict : bool
         Whether Programs also go beyond what the library's contract offers.
     """
@@ -85,6 +87,7 @@ class Settings:
     reduce_s: float = REDUCE_S
     launcher: Launcher = "mpiexec"
     nodes: int = 1
+    launch: Launch | None = None
     strict: bool = False
 
     @property
@@ -182,8 +185,15 @@ def settings_of(
     world = world or world_of(made)
     _check_world(made, world, machine, deadline_s, reduce_s)
     chosen = launcher_of(made, world, launcher, nodes)
+    if nodes is not None and nodes > ranks:
+        raise UsageError(f"nodes={nodes}: at most one for each of the {ranks} ranks")
+    wanted, known = select(list(requirements)), NOTHING_EXPECTED
+    if expected_failures is not None:
+        known = load_expected(expected_failures)
+    starts = world == "mpi" and chosen != "none"
     return Settings(
         launcher=chosen,
+        launch=launch(chosen, ranks, nodes=nodes or 1) if starts else None,
         nodes=nodes or 1,
         strict=strict,
         backend=backend,
@@ -191,8 +201,8 @@ def settings_of(
         ranks=ranks,
         seed=seed or 0,
         programs=programs or EFFORT[effort],
-        requirements=select(list(requirements)),
-        expected=load_expected(expected_failures) if expected_failures is not None else NOTHING_EXPECTED,
+        requirements=wanted,
+        expected=known,
         quiet_timeout_s=quiet_timeout_s,
         world=world,
         deadline_s=DEADLINE_S if deadline_s is None else deadline_s,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from allranks import cli
+from allranks.conformance import launchers
 from allranks.conformance.casefile import dumps
 from allranks.conformance.cases import shipped
 
@@ -89,6 +91,37 @@ def test_a_library_that_is_missing(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     line = said(capsys, "check", "COLL-1", "--backend", backend)
     assert line.startswith(f"backend={backend!r}: {package} is not installed (pip install ")
+
+
+@pytest.mark.parametrize(
+    ("launcher", "wanted"),
+    [
+        ("mpiexec", "launcher='mpiexec': none on PATH or beside "),
+        ("srun", "launcher='srun': not found on PATH"),
+        ("torchrun", "launcher='torchrun': torch is not installed"),
+    ],
+)
+@pytest.mark.parametrize("command", [["check", "COLL-1"], ["replay", "cache-other-offset"]])
+def test_a_launcher_that_is_missing(
+    command: list[str],
+    launcher: str,
+    wanted: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(launchers, "mpi_library", lambda: "MPICH Version: 4.0.2")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setenv("PATH", f"{tmp_path}")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    host = ("--backend", "tests.conformance.worlds.host_communicator:HostBackend", "--world", "mpi")
+    assert said(capsys, *command, *host, "--launcher", launcher).startswith(wanted)
+
+
+def test_more_nodes_than_ranks(capsys: pytest.CaptureFixture[str]) -> None:
+    host = ("--backend", "tests.conformance.worlds.host_communicator:HostBackend", "--world", "mpi")
+    line = said(capsys, "check", *host, "--ranks", "2", "--nodes", "3")
+    assert line == "nodes=3: at most one for each of the 2 ranks"
 
 
 def test_a_module_that_cannot_be_imported_is_named(

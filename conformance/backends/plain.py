@@ -12,236 +12,30 @@ import os
 import weakref
 from collections import Counter
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
 
-from allranks import sim
 from allranks.conformance import data
 from allranks.conformance.backend import RankContext
-from allranks.driver import Driver
-from allranks.errors import DriverError, Stalled, Timeout, UsageError, WorldError
+from allranks.conformance.backends.plain_channels import Mapped, PlainChannels
+from allranks.conformance.backends.plain_group import PlainBinding, PlainGroup
+from allranks.errors import DriverError, UsageError, WorldError
+
+__all__ = [
+    "Mapped",
+    "Members",
+    "Offer",
+    "PlainBackend",
+    "PlainBinding",
+    "PlainChannels",
+    "PlainCommunicator",
+    "PlainGroup",
+]
 
 T = TypeVar("T")
 Members = tuple[int, ...] | None  # None: all ranks
 Offer = tuple[list[tuple[int, int]], int]  # descriptors with sizes, and where the region begins in them
-
-
-@dataclass(slots=True)
-class Mapped:
-    """Memory of a peer, or a multicast object, mapped into this rank's address space; it owns the handles."""
-
-    driver: Driver
-    handles: tuple[int, ...]
-    address: int
-    size_bytes: int
-
-    @staticmethod
-    def of(driver: Driver, pieces: list[tuple[int, int]], device: int) -> Mapped:
-        """Map handles with their sizes side by side; they are given back with the mapping."""
-        total = sum(size for _, size in pieces)
-        with contextlib.ExitStack() as undo:
-            address = driver.mem_address_reserve(total)
-            undo.callback(driver.mem_address_free, address, total)
-            end = address
-            for handle, size in pieces:
-                driver.mem_map(end, size, handle)
-                undo.callback(driver.mem_unmap, end, size)
-                end += size
-            driver.mem_set_access(address, total, [device])
-            undo.pop_all()
-        return Mapped(driver, tuple(handle for handle, _ in pieces), address, total)
-
-    @property
-    def handle(self) -> int:
-        """The first handle, which is the only one of a multicast object."""
-        return self.handles[0]
-
-    def close(self, *, release: bool = True) -> None:
-        """Give everything back; a range that cannot be unmapped stays reserved."""
-        with contextlib.ExitStack() as last:
-            for handle in self.handles if release else ():
-                last.callback(self.driver.mem_release, handle)
-            self.driver.mem_unmap(self.address, self.size_bytes)
-            self.driver.mem_address_free(self.address, self.size_bytes)
-
-
-class PlainChannels:
-    """Channels of one rank to the regions of all ranks, or of some. The tag is the same on all of them."""
-
-    def __init__(self, owner: PlainCommunicator, remote: dict[int, tuple[Mapped, int]], tag: Hashable) -> None:
-        self.owner = owner
-        self.remote = remote
-        self.tag = tag
-        self.closed = False
-
-    def put(self, peer: int, destination_offset_bytes: int, source_address: int, size_bytes: int) -> None:
-        """Write memory of this rank into the peer's region."""
-        mapped, offset = self.remote[peer]
-        driver = self.owner.context.driver
-        driver.copy_to_device(
-            mapped.address + offset + destination_offset_bytes, driver.copy_from_device(source_address, size_bytes)
-        )
-
-    def signal(self, peer: int) -> None:
-        """Tell the peer that all earlier puts to it are there."""
-        counts = self.owner.signals
-        counts[self.tag, self.owner.context.rank, peer] = counts.get((self.tag, self.owner.context.rank, peer), 0) + 1
-        sim.notify(id(counts))
-
-    def wait(self, peer: int) -> None:
-        """Wait for the next signal of the peer."""
-        owner, context = self.owner, self.owner.context
-        seen = owner.waited.get((self.tag, peer), 0) + 1
-        result = sim.wait(
-            lambda: owner.signals.get((self.tag, peer, context.rank), 0) >= seen,
-            call="wait for a signal",
-            object=f"channels #{self.tag}",
-            waits_for=lambda: [peer],
-            key=id(owner.signals),
-            timeout_s=context.timeout_s,
-        )
-        if result is not sim.WaitResult.READY:
-            kind = Timeout if result is sim.WaitResult.TIMEOUT else Stalled
-            raise kind(f"rank {context.rank}: no signal of rank {peer}", ranks=(peer,), rank=context.rank)
-        owner.waited[self.tag, peer] = seen
-
-    def close(self) -> None:
-        """Give the mappings back; nothing that a peer takes part in."""
-        if not self.closed:
-            self.closed = True
-            with contextlib.ExitStack() as all_of_them:
-                for mapped, _ in self.remote.values():
-                    all_of_them.callback(mapped.close)
-
-    def __del__(self) -> None:
-        """Let go of without close: the same. Nobody can be told here of what fails; the communicator's close tells."""
-        try:
-            self.close()
-        except DriverError as error:
-            self.owner.failures.append(error)
-
-
-@dataclass(slots=True)
-class PlainBinding:
-    """A buffer of every rank at one offset of a multicast object."""
-
-    group: PlainGroup
-    offset_bytes: int
-    size_bytes: int
-
-    @property
-    def address(self) -> int:
-        """Address through which stores reach all ranks."""
-        return self.group.address_of(self)
-
-    def store(self, offset_bytes: int, stored: bytes) -> None:
-        """Store bytes into the buffers of all ranks."""
-        self.group.owner.context.driver.copy_to_device(self.address + offset_bytes, stored)
-
-    def load_reduce(self, offset_bytes: int, count: int, dtype: str, operation: str) -> bytes:
-        """Give the reduction over all ranks, by way of the host: there are no kernels here."""
-        owner = self.group.owner
-        driver, size = owner.context.driver, count * data.ITEM_BYTES[dtype]
-        address = self.group.local[self.offset_bytes] + offset_bytes
-        operands = owner.together("load_reduce", lambda: driver.copy_from_device(address, size))
-        return owner.reduce(operands, dtype, operation)
-
-    def unbind(self) -> None:
-        """Take the buffer out of the object on every rank."""
-        group = self.group
-        if self.offset_bytes not in group.taken:
-            raise UsageError(f"offset_bytes={self.offset_bytes}: nothing is bound there any more")
-        group.owner.together("unbind", lambda: group.take_out(self.offset_bytes))
-        del group.taken[self.offset_bytes]
-
-
-@dataclass(slots=True, weakref_slot=True, eq=False)
-class PlainGroup:
-    """A multicast object that every rank has mapped once, as a whole."""
-
-    owner: PlainCommunicator
-    mapped: Mapped
-    capacity_bytes: int
-    taken: dict[int, int] = field(default_factory=dict)  # offset -> bytes
-    bound: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # offset -> this rank's (offset, bytes)
-    local: dict[int, int] = field(default_factory=dict)  # offset -> this rank's own address
-    closed: bool = False
-
-    def address_of(self, binding: PlainBinding) -> int:
-        """Where a binding's bytes are: the object is mapped from its offset 0."""
-        return self.mapped.address + binding.offset_bytes
-
-    def find_offset(self, size_bytes: int) -> int | None:
-        """First fit; the same on every rank, because every rank has bound the same sizes in the same order."""
-        offset = 0
-        for start, size in sorted(self.taken.items()):
-            if offset + size_bytes <= start:
-                break
-            offset = start + size
-        return offset if offset + size_bytes <= self.capacity_bytes else None
-
-    def bind(self, address: int, size_bytes: int) -> PlainBinding:
-        """Bind this rank's buffer; all ranks get the same offset, or all an error."""
-        owner = self.owner
-        offered = owner.together("bind", lambda: self.offer(address, size_bytes))
-        bound = max(size for _, size in offered)
-        offset = self.find_offset(bound)
-        if any(inside for inside, _ in offered) or len({size for _, size in offered}) > 1 or offset is None:
-            raise UsageError(f"size_bytes={size_bytes}: the ranks' buffers do not fit into the group: {offered}")
-        self.taken[offset] = bound
-        self.local[offset] = address
-        try:
-            owner.together("bound", lambda: self.put_in(offset, owner.segments(address, size_bytes)))
-        except Exception:  # whatever failed on whichever rank: the group is as before
-            self.take_out(offset)
-            del self.taken[offset]
-            raise
-        return PlainBinding(self, offset, size_bytes)
-
-    def offer(self, address: int, size_bytes: int) -> tuple[int, int]:
-        """Give where in its memory a buffer begins, and how large that memory is."""
-        segments = self.owner.segments(address, size_bytes)
-        return address - segments[0][0], sum(size for _, size in segments)
-
-    def put_in(self, offset: int, segments: list[tuple[int, int]]) -> None:
-        """Bind this rank's memory, piece by piece."""
-        driver, pieces = self.owner.context.driver, self.bound.setdefault(offset, [])
-        for address, size in segments:
-            memory = driver.mem_retain(address)
-            try:
-                driver.multicast_bind_mem(self.mapped.handle, offset, memory, 0, size)
-                pieces.append((offset, size))
-            finally:
-                driver.mem_release(memory)
-            offset += size
-
-    def take_out(self, offset: int) -> None:
-        """Unbind what this rank has bound at an offset."""
-        context, pieces = self.owner.context, self.bound.get(offset, [])
-        while pieces:
-            context.driver.multicast_unbind(self.mapped.handle, context.device, *pieces[-1])
-            pieces.pop()
-        self.bound.pop(offset, None)
-
-    def close(self) -> None:
-        """Give the object back; what is bound still is taken out first."""
-        if self.closed:
-            return
-        self.closed = True
-        with contextlib.ExitStack() as last:
-            last.callback(self.owner.give_back, self.mapped)
-            for offset in sorted(self.taken, reverse=True):
-                last.callback(self.take_out, offset)
-        self.taken.clear()
-
-    def __del__(self) -> None:
-        """Let go of without close: all of it is this rank's own to give back."""
-        try:
-            self.close()
-        except DriverError as error:
-            self.owner.failures.append(error)
 
 
 class PlainCommunicator:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from allranks.conformance import program as p
-from allranks.conformance.checks.outcome import Outcome, View, Violation, difference
+from allranks.conformance.checks.outcome import ABSENCE, Outcome, View, Violation, difference
 from allranks.conformance.model import footprints
 from allranks.conformance.plan import Planned, planned
 from allranks.conformance.trace import HOST, Event
 
+# What a rank says that has no room; and what is said of ranks that others wait for in vain, or that are gone.
+_NO_ROOM = ("CUDA_ERROR_OUT_OF_MEMORY",)
+_NO_REFUSAL = ("MemoryError", "Died", "Garbled", *ABSENCE)
 _WITH_RESULT = (p.AllReduce, p.AllGather, p.MulticastReduce)
 # Steps whose writes other requirements look at.
 _ELSEWHERE = (p.Put, p.MulticastStore)
@@ -33,13 +36,33 @@ def _each(view: View, kinds: tuple[type, ...], outcome: Outcome) -> list[tuple[P
     return good
 
 
-def coll_1(view: View) -> Outcome:
-    """Every rank gets the values of the definition.
+def _refused(view: View, step: Planned, events: list[Event]) -> bool:
+    """Whether all ranks refuse what they were rightly asked for, without any trouble before."""
+    return (
+        isinstance(step.step, p.AllReduce | p.AllGather)
+        and view.trouble == step.number
+        and not view.program.faults
+        and all(event.status == "error" for event in events)
+        and not any(event.error_type in _NO_REFUSAL or event.error_code in _NO_ROOM for event in events)
+    )
 
-    Does not verify: NaN and infinities; sums that are not exact in the dtype.
+
+def coll_1(view: View) -> Outcome:
+    """Every rank gets the values of the definition; a collective that all ranks refuse gives none.
+
+    Does not verify: NaN and infinities; sums that are not exact in the dtype; refusals for want of memory, after other
+    trouble, and of reductions through multicast.
     """
     outcome = Outcome()
-    for step, events in _each(view, _WITH_RESULT, outcome):
+    for step, events in view.collective(*_WITH_RESULT):
+        if _refused(view, step, events):
+            outcome.evaluated += 1
+            evidence = f"{_shape(step)}: refused by every rank: {view.describe(events[0])}"
+            outcome.violations.append(_violation("COLL-1", 0, step, evidence))
+            continue
+        if not view.all_ok(events):
+            outcome.inconclusive += 1
+            continue
         outcome.evaluated += 1
         meaning = view.meaning(step)
         for rank, event in enumerate(events):

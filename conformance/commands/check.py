@@ -71,6 +71,9 @@ def _parser() -> Parser:
         "--expected-failures", type=Path, metavar="FILE", help="TOML file: requirement = reason; one that passes fails"
     )
     parser.add_argument("--case-dir", type=folder, default=CASE_DIR, metavar="DIR", help="where failing cases go")
+    parser.add_argument(
+        "--verbose", action="store_true", help="a line for every requirement that is not supported, not for families"
+    )
     parser.add_argument("--no-reduce", action="store_true", help="leave failing Programs as they were found")
     add_quiet_timeout(parser)
     add_processes(parser)
@@ -141,7 +144,7 @@ def run(argv: list[str]) -> int:
     kept = {name: keep(finding, arguments.case_dir, settings) for name, finding in shown.items()}
     for name, finding in shown.items():
         report.print_finding(console, finding, replay_line(kept[name], settings))
-    report.print_matrix(console, result, settings.expected)
+    report.print_matrix(console, result, settings.expected, verbose=arguments.verbose)
     cases = {name: str(path) for name, path in kept.items()}
     if arguments.json is not None:
         report.write_json(arguments.json, result, cases, settings.expected)

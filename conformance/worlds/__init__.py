@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
+from typing import Protocol, Self
 
 from allranks.conformance.plan import Planned
 from allranks.conformance.program import Program
@@ -23,3 +24,17 @@ class World(Protocol):
 
     def close(self) -> None:
         """End whatever the world consists of."""
+
+
+class Closing(ABC):
+    """What is closed at the end of a ``with``."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None:
+        """End whatever it consists of."""

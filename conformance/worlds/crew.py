@@ -24,11 +24,10 @@ from typing import IO, Any, Final, Protocol
 
 from allranks.conformance.launchers import Launch
 from allranks.conformance.worlds import sentinel
+from allranks.conformance.worlds.rest import BOARD_BYTES, Rest
 from allranks.conformance.worlds.wire import Lane
 from allranks.errors import UsageError, WorldError
 
-MOST_RANKS: Final = 1024
-BOARD_BYTES: Final = 8 * MOST_RANKS
 # How long a job may take to come up; importing a large library on a busy machine is the longest part.
 START_S: Final = 120.0
 _END_S: Final = 5.0
@@ -63,6 +62,9 @@ class Crew(Protocol):
 
     def state(self, rank: int) -> str:
         """Say what the operating system knows of a rank that says nothing; empty: nothing."""
+
+    def rest(self, rank_count: int) -> Rest:
+        """Give what looks at the first ranks for whether they have come to rest for good."""
 
     def again(self) -> bool:
         """End all ranks and start new ones; False: this crew cannot."""
@@ -116,6 +118,8 @@ class LaunchedCrew:
             raise
 
     def _start(self) -> None:
+        for at in range(len(self.board)):  # what ranks have left there that are gone
+            self.board[at] = 0
         key = secrets.token_hex(16)
         address = f"\0allranks-{os.getpid()}-{secrets.token_hex(8)}"
         with Listener(address, "AF_UNIX", backlog=self.size, authkey=key.encode()) as listener:
@@ -238,6 +242,10 @@ class LaunchedCrew:
             return "its process is gone"
         return {"T": "its process is stopped", "Z": "its process is gone"}.get(letter, "")
 
+    def rest(self, rank_count: int) -> Rest:
+        """Give what looks at the ranks."""
+        return Rest(self.board, self._now().pids, rank_count)
+
     def again(self) -> bool:
         """End the job and start another."""
         self._end()
@@ -311,6 +319,10 @@ class WireCrew:
     def state(self, rank: int) -> str:
         """Nothing is known of another host's processes."""
         return ""
+
+    def rest(self, rank_count: int) -> Rest:
+        """Of these ranks nobody can tell."""
+        return Rest(self.board, {}, rank_count)
 
     def again(self) -> bool:
         """Only its launcher could."""

@@ -1,23 +1,25 @@
 """World `mpi`: ranks are processes that a launcher has started, on this machine or on several.
 
-Programs come one by one. Every rank that has come no further for the deadline says where it is; one that says nothing
-at all, or has ended, is noted as such. After either the ranks are started anew, where that can be done.
+Programs come one by one. Every rank that has come no further for the deadline says where it is, and so do all once they
+are blocked for good; one that says nothing at all, or has ended, is noted as such. After any of this the ranks are
+started anew, where that can be done.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from allranks.conformance.backend import Backend
 from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Program
 from allranks.conformance.trace import HOST, OPENING, Event, Trace, place_of
+from allranks.conformance.worlds import Closing
 from allranks.conformance.worlds.crew import GONE, Crew, Lost
-from allranks.conformance.worlds.launched_rank import Play, Progress, Told
+from allranks.conformance.worlds.launched_rank import Answer, Halt, Play, Progress
 from allranks.conformance.worlds.player import Played, halted, waiting
+from allranks.conformance.worlds.told import Told, fill
 from allranks.errors import UsageError, WorldError
 
 DEADLINE_S: Final = 10.0
@@ -25,14 +27,18 @@ DEADLINE_S: Final = 10.0
 _GRACE_S: Final = 2.0
 # When one rank is gone, its launcher ends the others: what they still say comes soon.
 _AFTER_LOSS_S: Final = 0.5
-_LOOK_S: Final = 0.1
+# How long ranks may take that are blocked for good to say how far they came.
+_AFTER_HALT_S: Final = 2.0
+_LOOK_S: Final = 0.05
+
+Verdict = Literal["", "blocked", "waiting", "died"]  # of ranks that did not come to the end
 
 
 class SpentError(WorldError):
     """The ranks are stuck, and nobody can start them again."""
 
 
-class LaunchedWorld:
+class LaunchedWorld(Closing):
     """Runs Programs on ranks that a launcher has started.
 
     Parameters
@@ -68,15 +74,8 @@ class LaunchedWorld:
         self.beat = beat
         self.runs = 0
         self.spent = False
+        self.verdict_s = 0.0  # from the last progress to the verdict, of the last run that needed one
         self.native_stacks = False  # as of `ProcessesWorld`; not taken here
-
-    def __enter__(self) -> LaunchedWorld:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def facts(self) -> dict[str, str]:
@@ -113,8 +112,8 @@ class LaunchedWorld:
         for rank in range(program.rank_count):
             if rank or self.own is None:
                 self.crew.send(rank, play)
-        told, lost = self._hear(play)
-        trace = self._trace(program, steps, told, lost)
+        told, lost, verdict = self._hear(play)
+        trace = self._trace(program, steps, told, lost, verdict)
         if lost or not all(played.over for played in told.values()):
             self.spent = not self.crew.again()
         for played in told.values():
@@ -122,7 +121,7 @@ class LaunchedWorld:
                 raise RuntimeError(f"rank {played.rank}: {played.failure}")
         return trace
 
-    def _hear(self, play: Play) -> tuple[dict[int, Played], dict[int, str]]:
+    def _hear(self, play: Play) -> tuple[dict[int, Played], dict[int, str], Verdict]:
         """Take what the ranks tell, until all have, or one is gone, or the others have said nothing for too long."""
         told: dict[int, Played] = {}
         lost: dict[int, str] = {}
@@ -135,52 +134,56 @@ class LaunchedWorld:
             rank, message = found
             if isinstance(message, Lost):
                 lost[rank] = message.how
-            elif isinstance(message, Told) and message.run == play.run and message.played.rank == rank:
+            elif isinstance(message, Answer) and message.run == play.run and message.played.rank == rank:
                 told[rank] = message.played
-            elif not isinstance(message, Progress | Told) or message.run > play.run:
+            elif not isinstance(message, Progress | Answer) or message.run > play.run:
                 lost[rank] = f"what it says is not what it was asked: {type(message).__name__}"
             return "progress" if isinstance(message, Progress) else "told"
 
         if self.own is not None:
             told[0] = self.own(play, self.beat)
-        labels, since, first_loss = [int(at) for at in self.crew.board[: len(ranks)]], time.monotonic(), 0.0
+        rest = self.crew.rest(len(ranks))
+        verdict: Verdict = ""
+        labels, since, until = [int(at) for at in self.crew.board[: len(ranks)]], time.monotonic(), 0.0
         while any(rank not in told and rank not in lost for rank in ranks):
             heard, now = take(_LOOK_S), time.monotonic()
             self.beat()
             seen = [int(at) for at in self.crew.board[: len(ranks)]]
             if seen != labels or heard == "progress":
                 labels, since = seen, now
+                rest.forget()
             if lost:
-                first_loss = first_loss or now
-                if now - first_loss > _AFTER_LOSS_S:
-                    break
-            elif now - since > self.deadline_s + _GRACE_S:
+                verdict, until = "died", until or now + _AFTER_LOSS_S
+            elif not verdict and not all(played.over for played in told.values()):
+                verdict = "waiting"
+            elif not verdict and not heard and rest.reached(now, told) and not take(0.0):
+                verdict, until, self.verdict_s = "blocked", now + _AFTER_HALT_S, now - since
+                for rank in ranks:
+                    if rank not in told:
+                        self.crew.send(rank, Halt(play.run, rest.event(rank)))
+            if now > (until or since + self.deadline_s + _GRACE_S):
                 break
-        return told, lost
+        return told, lost, verdict or "waiting"
 
-    def _trace(self, program: Program, plan: list[Planned], told: dict[int, Played], lost: dict[int, str]) -> Trace:
+    def _trace(
+        self,
+        program: Program,
+        plan: list[Planned],
+        told: dict[int, Played],
+        lost: dict[int, str],
+        verdict: Verdict,
+    ) -> Trace:
         ranks = range(program.rank_count)
-        all_of_them = [told[rank] if rank in told else self._silent(rank, plan, lost) for rank in ranks]
+        all_of_them = [told[rank] if rank in told else self._silent(rank, plan, lost, verdict) for rank in ranks]
         stuck = [played for played in all_of_them if not played.over]
-        probes = [played.probes for played in all_of_them]
-        return Trace(
-            backend=self.backend.name,
-            machine=self.machine_name,
-            rank_count=program.rank_count,
-            capabilities=tuple(sorted(next((p.capabilities for p in all_of_them if p.capabilities), ()))),
-            events=[played.events for played in all_of_them],
-            placed={(p.rank, buffer): placed for p in all_of_them for buffer, placed in p.placed.items()},
-            contents={}
-            if stuck
-            else {(p.rank, buffer): held for p in all_of_them for buffer, held in p.contents.items()},
-            probes=probes if any(probes) and not stuck else [],
-            after_close=[played.after_close for played in all_of_them],
-            opening=[played.opening for played in all_of_them],
-            closing=[played.closing for played in all_of_them],
-            moments=(_moment(plan, all_of_them, "died" if lost else "waiting"),) if stuck else (),
-        )
+        trace = Trace(backend=self.backend.name, machine=self.machine_name, rank_count=program.rank_count)
+        fill(trace, [played.told for played in all_of_them], len(plan))
+        if stuck:
+            trace.contents, trace.probes = {}, []
+            trace.moments = (_moment(plan, all_of_them, verdict),)
+        return trace
 
-    def _silent(self, rank: int, plan: list[Planned], lost: dict[int, str]) -> Played:
+    def _silent(self, rank: int, plan: list[Planned], lost: dict[int, str], verdict: Verdict) -> Played:
         """Say what can be known of a rank that has told nothing."""
         at = int(self.crew.board[rank])
         events = [Event(status="ok" if number < at < OPENING else "not_reached") for number in range(len(plan))]
@@ -188,6 +191,8 @@ class LaunchedWorld:
             if event.status == "ok":  # it got past it; how that ended is not known
                 event.status = "not_reached" if step.applies and rank in step.ranks else "skipped"
         event = waiting(self.crew.state(rank) or "its process says nothing any more")
+        if verdict == "blocked":
+            event.error_type = "Blocked"
         if rank in lost:
             event = Event(status="error", error_type="Garbled", error=f"what its process says cannot be: {lost[rank]}")
         if lost.get(rank) == GONE:
@@ -196,10 +201,10 @@ class LaunchedWorld:
             if rank != first:
                 event = waiting(f"ended by the launcher, after the process of rank {first} had ended")
         opening = Event(status="ok" if at != OPENING else "not_reached")
-        return halted(Played(rank=rank, over=False, at=at, events=events, opening=opening), event)
+        return halted(Played(rank=rank, over=False, at=at, told=Told(events=events, opening=opening)), event)
 
 
-def _moment(plan: list[Planned], played: list[Played], verdict: str) -> dict[str, Any]:
+def _moment(plan: list[Planned], played: list[Played], verdict: Verdict) -> dict[str, Any]:
     """Say where the ranks are that came no further, as the other worlds do it."""
     names = {step.number: step.operation for step in plan}
     waits, others = [], []
@@ -210,7 +215,7 @@ def _moment(plan: list[Planned], played: list[Played], verdict: str) -> dict[str
             others.append({**at, "state": "left"})
         elif one.stack:
             waits.append({**at, "call": one.stack[-1], "object": "the communicator under test", "waits_for": []})
-        elif one.capabilities:
+        elif one.told.capabilities:
             waits.append({**at, "call": "exchange", "object": "a barrier of the world's own", "waits_for": []})
         else:
             others.append({**at, "state": "says nothing"})

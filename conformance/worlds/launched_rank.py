@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from allranks.conformance.backend import Backend, load_backend, versions_of
 from allranks.conformance.program import Program
+from allranks.conformance.trace import Event
 from allranks.conformance.worlds.crew import connect
 from allranks.conformance.worlds.player import Played, Player
 from allranks.conformance.worlds.sentinel import mapped
@@ -32,7 +33,15 @@ class Play:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Halt:
+    """Tell how far a Program has come, which has no end: the event is that of the step that the rank is in."""
+
+    run: int
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
     """What a rank says of its part in a Program."""
 
     run: int
@@ -78,20 +87,29 @@ def main(arguments: Sequence[str]) -> None:
         os._exit(0)
     player = player_of(wire, backend, wire.lane(), told["deadline_s"], board)
 
-    def look() -> None:
-        if connection.poll():  # nothing is said to a rank that plays: its crew has ended
+    def look() -> Event | None:
+        if not connection.poll():
+            return None
+        try:
+            said: object = connection.recv()
+        except EOFError:
             os._exit(1)
+        if not isinstance(said, Halt):  # nothing else is said to a rank that plays: its crew has ended
+            os._exit(1)
+        return said.event
 
     over = True
     while over:
         try:
-            play: Play | None = connection.recv()
+            play: Play | Halt | None = connection.recv()
         except EOFError:
             os._exit(1)
         if play is None:
             return
+        if isinstance(play, Halt):  # it came to its end all the same
+            continue
         played = player.play(play.run, play.program, look)
-        connection.send(Told(play.run, played))
+        connection.send(Answer(play.run, played))
         over = played.over
     while True:  # the session is stuck in its thread: wait for the end
         try:

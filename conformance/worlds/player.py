@@ -11,22 +11,22 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Hashable, MutableSequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
 from allranks.conformance.backend import Backend
-from allranks.conformance.model import footprints
 from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Program
-from allranks.conformance.trace import CLOSING, OPENING, Event, Placed, Usage
+from allranks.conformance.trace import CLOSING, OPENING, Event
 from allranks.conformance.worlds.arena import Arena
-from allranks.conformance.worlds.host_site import HostSite
-from allranks.conformance.worlds.margins import with_margins
+from allranks.conformance.worlds.host_session import host_session
 from allranks.conformance.worlds.meeting import Meeting
-from allranks.conformance.worlds.session import Context, Session
+from allranks.conformance.worlds.rest import SIGN_S, Signs
+from allranks.conformance.worlds.session import Session
 from allranks.conformance.worlds.stacks import stack_of
-from allranks.conformance.worlds.wire import Lane
+from allranks.conformance.worlds.told import Told
+from allranks.conformance.worlds.wire import Lane, Message
 from allranks.errors import Timeout
 
 T = TypeVar("T")
@@ -38,22 +38,14 @@ _OWN_SHARE: Final = 0.5
 
 @dataclass(slots=True, kw_only=True)
 class Played:
-    """What one rank's session came to, as plain data; `over`: it came to its end."""
+    """How one rank's session ended, and what it saw; `over`: it came to its end."""
 
     rank: int
     over: bool
     at: int  # the label of what it was doing last
+    told: Told
     stack: tuple[str, ...] = ()
     failure: str = ""
-    capabilities: frozenset[str] = frozenset()
-    events: list[Event] = field(default_factory=list)
-    placed: dict[int, Placed] = field(default_factory=dict)
-    usage: list[Usage] = field(default_factory=list)
-    contents: dict[int, list[tuple[int, bytes]]] = field(default_factory=dict)
-    probes: list[Event] = field(default_factory=list)
-    after_close: list[Event] = field(default_factory=list)
-    opening: Event = field(default_factory=Event)
-    closing: Event = field(default_factory=Event)
 
 
 class Labels(list[int]):
@@ -74,8 +66,9 @@ class Labels(list[int]):
 class LaneMeeting(Meeting):
     """Where the ranks of one run meet: by messages. Ranks that exchange for different purposes do not meet."""
 
-    def __init__(self, lane: Lane, rank: int, rank_count: int, run: int) -> None:
+    def __init__(self, lane: Lane, rank: int, rank_count: int, run: int, signs: Signs) -> None:
         self.lane = lane
+        self.signs = signs
         self.rank = rank
         self.run = run
         self._everyone = tuple(range(rank_count))
@@ -103,8 +96,13 @@ class LaneMeeting(Meeting):
         end = None if timeout_s is None else time.monotonic() + timeout_s
         come = self._come.setdefault(key, {})
         come[rank] = value
+        for_ever = end is None and members == self._everyone
         while len(come) < len(members):
-            found = self.lane.receive(None if end is None else max(end - time.monotonic(), 0.0))
+            found: Message | None
+            if for_ever:
+                found = self._look((self.run, what, number))
+            else:
+                found = self.lane.receive(None if end is None else max(end - time.monotonic(), 0.0))
             if found is None:
                 absent = tuple(peer for peer in members if peer not in come)
                 raise Timeout(f"rank {rank}: {what}: still waiting for ranks {list(absent)}", ranks=absent, rank=rank)
@@ -113,6 +111,20 @@ class LaneMeeting(Meeting):
                 self._come.setdefault(theirs, {})[peer] = brought
         del self._come[key]
         return [come[peer] for peer in members]
+
+    def _look(self, where: object) -> Message:
+        """Wait for a message, however long it takes, and let that be seen."""
+        found = self.lane.receive(SIGN_S)
+        if found is not None:
+            return found
+        self.signs.waits(where)
+        try:
+            while found is None:
+                self.signs.looked()
+                found = self.lane.receive(SIGN_S, eager=False)
+        finally:
+            self.signs.waits(None)
+        return found
 
     def shared(self, key: Hashable, make: Callable[[], T]) -> T:
         """Give the object of that key, which this rank has for itself."""
@@ -136,7 +148,7 @@ class Player:
     deadline_s : float
         How long a session may come no further.
     shared : mutable sequence of int, optional
-        Where each rank's label is written to, at its own index.
+        Where each rank's label is written to, at its own index, and its signs.
     """
 
     def __init__(
@@ -154,6 +166,7 @@ class Player:
         self.lane = lane
         self.deadline_s = deadline_s
         self.labels = Labels(size, shared)
+        self.signs = Signs(shared, rank)
         self.arena = Arena()
         self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name=f"allranks-rank-{rank}", daemon=True)
@@ -163,27 +176,31 @@ class Player:
         while True:
             self._jobs.get()()
 
-    def play(self, run: int, program: Program, look: Callable[[], None] = lambda: None) -> Played:
+    def play(self, run: int, program: Program, look: Callable[[], Event | None] = lambda: None) -> Played:
         """Play this rank's part; the answer comes at the end, or when the deadline has passed without a change.
 
-        Meanwhile `look` is called ten times a second.
+        Meanwhile `look` is called ten times a second. If it gives an event, the run has no end; the event is that of
+        the step that the rank is in.
         """
         session = self._session(run, program, list(planned(program)))
         over = threading.Event()
 
         def job() -> None:
+            self.signs.plays(threading.get_native_id())
             try:
                 session.play()
             except BaseException as error:  # noqa: BLE001 -- told to whoever waits for the run; a thread cannot
                 session.failure = error
             finally:
+                self.signs.plays(0)
                 over.set()
 
         self.labels[self.rank] = OPENING
         changes, since = self.labels.changes, time.monotonic()
         self._jobs.put(job)
         while not over.wait(_LOOK_S):
-            look()
+            if (event := look()) is not None:
+                return self._told(session, over=False, event=event)
             now = time.monotonic()
             if self.labels.changes != changes:
                 changes, since = self.labels.changes, now
@@ -192,65 +209,49 @@ class Player:
         return self._told(session, over=True)
 
     def _session(self, run: int, program: Program, plan: list[Planned]) -> Session:
-        site = HostSite(self.arena, program.shift_bytes.of(self.rank))
-        context = Context(
+        return host_session(
+            program,
+            plan,
             rank=self.rank,
-            rank_count=program.rank_count,
-            device=site.device,
-            driver=site.driver,
-            memory_space=site.memory_space,
-            timeout_s=self.deadline_s * _OWN_SHARE,
-            meeting=LaneMeeting(self.lane, self.rank, program.rank_count, run),
-        )
-        return Session(
-            program=program,
-            plan=plan,
-            ranges=with_margins(footprints(program, plan), plan),
             backend=self.backend,
-            context=context,
-            site=site,
-            owners={},
+            arena=self.arena,
+            meeting=LaneMeeting(self.lane, self.rank, program.rank_count, run, self.signs),
             board=self.labels,
+            timeout_s=self.deadline_s * _OWN_SHARE,
         )
 
-    def _told(self, session: Session, *, over: bool) -> Played:
+    def _told(self, session: Session, *, over: bool, event: Event | None = None) -> Played:
         frame = None if over else sys._current_frames().get(self._thread.ident or 0)
         stack = stack_of(frame) if frame is not None else ()
-        events = session.events or [Event() for _ in session.plan]
-        told = Played(
+        played = Played(
             rank=self.rank,
             over=over,
             at=self.labels[self.rank],
+            told=Told.of(session),
             stack=stack,
             failure="" if session.failure is None else f"{type(session.failure).__name__}: {session.failure}",
-            capabilities=session.capabilities,
-            events=events,
-            placed=session.placed,
-            usage=session.usage,
-            contents=session.contents,
-            probes=session.probes,
-            after_close=session.after_close,
-            opening=session.opening,
-            closing=session.closing,
         )
         if over:
-            return told
-        told = copy.deepcopy(told)  # its thread may still be at it
-        told.events += [Event() for _ in session.plan[len(told.events) :]]
-        return halted(told, waiting(f"no progress within {self.deadline_s:g} s", told.stack))
+            return played
+        played = copy.deepcopy(played)  # its thread may still be at it
+        if event is None:
+            event = waiting(f"no progress within {self.deadline_s:g} s")
+        event.raised_at = played.stack
+        return halted(played, event)
 
 
-def halted(told: Played, event: Event) -> Played:
+def halted(played: Played, event: Event) -> Played:
     """Put an event where a rank is that came no further; what is past stays as it was."""
-    if told.at == OPENING:
+    at, told = played.at, played.told
+    if at == OPENING:
         told.opening = told.closing = event
-    elif 0 <= told.at < len(told.events) and told.events[told.at].status == "not_reached":
-        told.events[told.at] = event
-    elif told.at == CLOSING:
+    elif 0 <= at < len(told.events) and told.events[at].status == "not_reached":
+        told.events[at] = event
+    elif at == CLOSING:
         told.closing = event
-    return told
+    return played
 
 
-def waiting(why: str, stack: tuple[str, ...] = ()) -> Event:
+def waiting(why: str) -> Event:
     """Give what a step is in which a rank is still at work when the deadline has passed."""
-    return Event(status="stalled", error_type="Waiting", error=why, raised_at=stack)
+    return Event(status="stalled", error_type="Waiting", error=why)

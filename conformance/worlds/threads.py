@@ -12,7 +12,6 @@ import copy
 import gc
 from collections.abc import Callable, Iterator, MutableSequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final
 
 from allranks import sim
@@ -21,6 +20,7 @@ from allranks.conformance.model import footprints
 from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Program
 from allranks.conformance.trace import OPENING, Event, Trace, place_of
+from allranks.conformance.worlds import Closing
 from allranks.conformance.worlds.meeting import TurnMeeting
 from allranks.conformance.worlds.ranks import RankThreads
 from allranks.conformance.worlds.session import Context, Session
@@ -53,7 +53,7 @@ class RunOptions:
     record_writes: bool = True
 
 
-class ThreadsWorld:
+class ThreadsWorld(Closing):
     """Runs Programs on a backend.
 
     Parameters
@@ -86,14 +86,6 @@ class ThreadsWorld:
         self.verdict_ns = 0
         self.runs = 0
         self._threads = RankThreads()
-
-    def __enter__(self) -> ThreadsWorld:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the threads."""
@@ -250,15 +242,17 @@ def _no_collection() -> Iterator[None]:
     """Keep Python from collecting cycles by itself: when it would depends on everything that ran before.
 
     What was made meanwhile counts as old afterwards: it is mostly the Trace, which there is no use in looking through.
+    Where the user has frozen objects that is left: unfreezing would let go of theirs, too.
     """
-    was_on = gc.isenabled()
+    was_on, frozen = gc.isenabled(), gc.get_freeze_count()
     gc.disable()
     try:
         yield
     finally:
         if was_on:
-            gc.freeze()
-            gc.unfreeze()
+            if not frozen:
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 

@@ -18,7 +18,7 @@ from allranks.conformance.launchers import wire_name
 from allranks.conformance.narrowing import contract_of
 from allranks.conformance.worlds.crew import WireCrew
 from allranks.conformance.worlds.launched import LaunchedWorld, SpentError
-from allranks.conformance.worlds.launched_rank import Play, Progress, Told, player_of, wire_of
+from allranks.conformance.worlds.launched_rank import Answer, Play, Progress, player_of, wire_of
 from allranks.conformance.worlds.player import Played, Player
 from allranks.conformance.worlds.wire import Lane, Wire
 from allranks.errors import UsageError
@@ -129,5 +129,5 @@ def _follow(member: Member) -> Result:
                 member.lane.send(0, Progress(run))
 
         played = member.player.play(asked.run, asked.program, look)
-        member.lane.send(0, Told(asked.run, played))
+        member.lane.send(0, Answer(asked.run, played))
         member.spent = member.spent or not played.over

@@ -1,18 +1,20 @@
-"""What a session saw, told as it goes on in plain data, and read again by somebody who may not trust it.
+"""What a session saw, as it is told to whoever makes a Trace of it.
 
-One record at open, one a step, one at the end. So whoever reads them knows how far a rank came, whatever became of it.
+Ranks that are trusted hand it over as a whole, by `Told.of`. Others tell it as it goes on in plain data, and it is read
+again without believing all of it: one record at open, one a step, one at the end. So whoever reads them knows how far a
+rank came, whatever became of it.
 """
 
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
-from allranks.conformance.trace import OPENING, Event, Placed, Status, Usage
+from allranks.conformance.trace import OPENING, Event, Placed, Status, Trace, Usage
 from allranks.conformance.worlds.session import Session
 
 _STATUSES: Final = frozenset(typing.get_args(Status))
@@ -110,6 +112,21 @@ class Told:
     usage: list[Usage] = field(default_factory=list)
     contents: dict[int, list[tuple[int, bytes]]] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, session: Session) -> Told:
+        """Give what a session has seen so far; it is the session's own."""
+        return cls(
+            opening=session.opening,
+            capabilities=tuple(sorted(session.capabilities)),
+            events=session.events or [Event() for _ in session.plan],
+            placed=session.placed,
+            closing=session.closing,
+            after_close=session.after_close,
+            probes=session.probes,
+            usage=session.usage,
+            contents=session.contents,
+        )
+
     def read(self, records: Iterable[Any], steps: int) -> None:
         """Take in records of a plan with so many steps.
 
@@ -157,3 +174,16 @@ class Told:
             buffer: [(offset, bytes(held)) for offset, held in ranges] for buffer, ranges in told["contents"]
         }
         self.closing = closing
+
+
+def fill(trace: Trace, told: Sequence[Told], steps: int) -> None:
+    """Put into a Trace what its ranks told, each as far as it came."""
+    trace.capabilities = next((one.capabilities for one in told if one.capabilities), ())
+    trace.events = [one.events + [Event() for _ in range(steps - len(one.events))] for one in told]
+    trace.opening = [one.opening or Event() for one in told]
+    trace.closing = [one.closing or Event() for one in told]
+    trace.after_close = [one.after_close for one in told]
+    trace.probes = [one.probes for one in told] if any(one.probes for one in told) else []
+    trace.placed = {(rank, buffer): placed for rank, one in enumerate(told) for buffer, placed in one.placed.items()}
+    trace.contents = {(rank, buffer): held for rank, one in enumerate(told) for buffer, held in one.contents.items()}
+    trace.usage = tuple(told[0].usage)

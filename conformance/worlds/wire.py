@@ -32,8 +32,11 @@ class Lane(Protocol):
     def send(self, peer: int, message: object) -> None:
         """Send a message, without waiting for the peer."""
 
-    def receive(self, timeout_s: float | None) -> Message | None:
-        """Give the next message of any rank; None: none came in time. None as time: there is no limit."""
+    def receive(self, timeout_s: float | None, *, eager: bool = True) -> Message | None:
+        """Give the next message of any rank; None: none came in time. None as time: there is no limit.
+
+        One that is not eager has waited already, and leaves the processor to others.
+        """
 
     def flush(self) -> None:
         """Wait until everything sent has left."""
@@ -69,12 +72,12 @@ class MpiLane:
         self._sent = [request for request in self._sent if not request.Test()]
         self._sent.append(self.comm.isend(message, peer, _TAG))
 
-    def receive(self, timeout_s: float | None) -> Message | None:
+    def receive(self, timeout_s: float | None, *, eager: bool = True) -> Message | None:
         """Give the next message."""
         from mpi4py import MPI
 
         status = MPI.Status()
-        for _ in _looks(timeout_s):
+        for _ in _looks(timeout_s, eager=eager):
             found = self.comm.improbe(MPI.ANY_SOURCE, _TAG, status)
             if found is not None:
                 return status.Get_source(), found.recv()
@@ -87,10 +90,10 @@ class MpiLane:
         self._sent = []
 
 
-def _looks(timeout_s: float | None) -> Iterator[None]:
-    """Give turns to look, more and more slowly, until the time is over."""
+def _looks(timeout_s: float | None, *, eager: bool) -> Iterator[None]:
+    """Give turns to look, more and more slowly, or slowly from the first, until the time is over."""
     end = None if timeout_s is None else time.monotonic() + timeout_s
-    looks = 0
+    looks = 0 if eager else _EAGER_LOOKS * len(_PAUSES_S)
     while True:
         yield
         if end is not None and time.monotonic() >= end:
@@ -144,7 +147,7 @@ class StoreLane:
         number = self.store.add(f"queue/{peer}", 1)
         self.store.set(f"message/{peer}/{number}", pickle.dumps((self.rank, message)))
 
-    def receive(self, timeout_s: float | None) -> Message | None:
+    def receive(self, timeout_s: float | None, *, eager: bool = True) -> Message | None:
         """Take the first message of the own queue."""
         from torch.distributed import DistStoreError
 

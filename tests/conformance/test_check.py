@@ -93,5 +93,28 @@ def test_a_run_leaves_nothing_behind_when_all_is_well(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("kind", ["Refuses", "RefusesProducts"])
+def test_what_is_refused_on_every_rank_is_not_passed(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backend = ("--backend", f"tests.conformance.unruly:{kind}", "--programs", "20")
+    assert check("COLL-1", *backend, "--json", "report.json") == 1
+    assert "refused by every rank: LookupError: no kernel for" in capsys.readouterr().out
+    found = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["requirements"]["COLL-1"]
+    assert found["status"] == "fail"
+    kept = load(Path(found["case"]))
+    assert sum(isinstance(step, AllReduce) for step in kept.program.steps) == 1  # it was reduced
+    assert cli.main(["replay", found["case"], "--backend", "plain"]) == 0
+    assert cli.main(["replay", found["case"], *backend[:2]]) == 1
+
+
+def test_what_a_backend_says_it_refuses_is_not_asked_for(tmp_path: Path) -> None:
+    backend = ("--backend", "tests.conformance.unruly:SaysNoProducts", "--programs", "20")
+    assert check("COLL-1", *backend, "--json", "report.json") == 0
+    report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    assert report["narrowings"][0]["steps"] > 0
+    assert check("COLL-1", *backend, "--strict") == 1
+
+
 def test_efforts_grow() -> None:
     assert list(EFFORT.values()) == sorted(set(EFFORT.values()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 
 import pytest
@@ -75,3 +76,19 @@ def test_what_the_user_holds_on_to_is_no_leak(world_of: WorldOf) -> None:
     trace = world_of("refimpl").run(program)
     assert [entry.multicast_bytes for entry in trace.usage] == sorted({e.multicast_bytes for e in trace.usage})
     assert judge(program, trace, ("LIFE-2",))["LIFE-2"].violations == []
+
+
+def test_what_the_user_has_frozen_stays_so(world_of: WorldOf) -> None:
+    world = world_of("plain")
+    program = _rounds(2 * MIB, 1)
+    kept: list[list[int]] = [[] for _ in range(100)]
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        assert frozen >= len(kept)
+        world.run(program)
+        assert gc.get_freeze_count() >= frozen - len(kept) // 2  # but for what has ended meanwhile
+    finally:
+        gc.unfreeze()
+    world.run(program)
+    assert gc.get_freeze_count() == 0

@@ -36,6 +36,20 @@ def test_a_type_that_is_not_there_becomes_one_of_its_size() -> None:
     assert dict(contract.changed) == {HALVES: 1}
 
 
+def test_an_operation_that_is_not_there_becomes_one_that_is() -> None:
+    def reducing(operation: str) -> Program:
+        step = p.AllReduce(send=REGION, receive=REGION, count=4, operation=operation)
+        return Program(rank_count=2, steps=(p.Allocate(size_bytes=4096), step))
+
+    sums = Narrowing(requirement="COLL-1", reason="r", source="s", operations=("sum",))
+    products = Narrowing(requirement="COLL-1", reason="r", source="s", operations=("prod",))
+    contract = Contract((sums, products))
+    assert contract.within(reducing("sum")) == reducing("min")
+    assert contract.within(reducing("prod")) == reducing("min")
+    assert contract.within(reducing("max")) == reducing("max")
+    assert dict(contract.changed) == {sums: 1, products: 1}
+
+
 def test_ranks_without_elements_become_ranks_with_some() -> None:
     contract = Contract((EQUAL,))
     assert gathered(contract.within(gathering("int8", (1,)))).empty_on == ()
@@ -81,6 +95,11 @@ def test_strictly_there_is_no_contract() -> None:
         ((Narrowing(requirement="COLL-1", reason="r", source="s"),), "takes nothing out"),
         ((Narrowing(requirement="COLL-1", reason="r", source="s", dtypes=("int3",)),), "dtypes=['int3']: known are"),
         ((Narrowing(requirement="COLL-1", reason="r", source="s", dtypes=p.DTYPES),), "leaves no dtype"),
+        ((Narrowing(requirement="COLL-1", reason="r", source="s", operations=("xor",)),), "operations=['xor']: known"),
+        (
+            tuple(Narrowing(requirement="COLL-1", reason="r", source="s", operations=(one,)) for one in p.OPERATIONS),
+            "leaves no operation",
+        ),
     ],
 )
 def test_a_declaration_that_says_nothing_is_refused(declared: object, wanted: str) -> None:

@@ -14,6 +14,7 @@ from allranks import cli
 from allranks.conformance import ConformanceError, run_conformance
 from allranks.conformance.backends.plain import PlainBackend
 from allranks.conformance.expected import load_expected
+from allranks.conformance.pytest_plugin import pytest_addoption
 from allranks.errors import UsageError
 from tests.conformance import unruly
 
@@ -21,6 +22,18 @@ from tests.conformance import unruly
 def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-P", "-m", "pytest", "-p", "no:cacheprovider", "-vv", *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_the_page_names_every_option() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "pytest.md").read_text(encoding="utf-8")
+    paragraph = page[page.index("Options, all with the prefix") :].partition("\n\n")[0]
+    options = pytest.Parser(_ispytest=True)
+    pytest_addoption(options)
+    names = [name for group in options._groups for option in group.options for name in option.names()]
+    assert len(names) > 10
+    assert re.findall(r"`([a-z][a-z-]*)`", paragraph) == sorted(
+        (name.removeprefix("--allranks-") for name in names), key=lambda name: paragraph.index(f"`{name}`")
+    )
 
 
 def conformance(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

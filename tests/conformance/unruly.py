@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from allranks.conformance.backend import RankContext
 from allranks.conformance.backends.plain import PlainBackend, PlainCommunicator
+from allranks.conformance.narrowing import Narrowing
 from allranks.errors import PeerLost, UsageError
 
 
@@ -202,3 +203,36 @@ class Misspelt(PlainBackend):
 
     def capabilities(self, context: RankContext) -> frozenset[str]:
         return super().capabilities(context) | {"allreduce"}
+
+
+class _Refuses(PlainCommunicator):
+    def all_reduce(self, send: int, receive: int, count: int, dtype: str, operation: str) -> None:
+        raise LookupError(f"no kernel for {operation} of {dtype}")
+
+
+class Refuses(PlainBackend):
+    """Gathers, and refuses every sum on every rank."""
+
+    name = "refuses"
+    communicator = _Refuses
+
+
+class _RefusesProducts(PlainCommunicator):
+    def all_reduce(self, send: int, receive: int, count: int, dtype: str, operation: str) -> None:
+        if operation == "prod":
+            raise LookupError(f"no kernel for {operation}")
+        super().all_reduce(send, receive, count, dtype, operation)
+
+
+class RefusesProducts(PlainBackend):
+    """Has no products, and does not say so."""
+
+    name = "refuses-products"
+    communicator = _RefusesProducts
+
+
+class SaysNoProducts(RefusesProducts):
+    """Has no products, and says so."""
+
+    name = "says-no-products"
+    narrowings = (Narrowing(requirement="COLL-1", reason="has no products", source="its manual", operations=("prod",)),)

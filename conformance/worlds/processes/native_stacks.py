@@ -13,11 +13,14 @@ from typing import Final
 _LONGEST_S: Final = 30.0
 _MOST_LINES: Final = 24
 # eu-stack is of elfutils. gdb is kept from downloading symbols, and from running what it finds beside libraries.
+# py-spy (benfred/py-spy) knows the frames of Python, too, and does not take the word of the process for them.
 _FRAME: Final = re.compile(
     r"#\d+\s+(?:0x[0-9a-f]+ )?(?:in |- )?(?P<name>[\w:~<>@.?]+)[^\n]*?(?: from (?P<library>\S+))?$"
 )
 _PYTHON: Final = ("_PyEval", "method_vectorcall", "cfunction_", "_PyObject", "PyObject_")
+_SPIED: Final = re.compile(r"    (?P<name>\S.*) \((?P<place>[^()]+)\)$")
 _TOOLS: Final = (
+    ("py-spy", "dump", "--native", "--pid"),
     ("eu-stack", "-p"),
     (
         *("gdb", "-batch", "-nx", "-iex", "set auto-load off", "-iex", "set debuginfod enabled off"),
@@ -62,12 +65,18 @@ def _frames(running: subprocess.Popen[str], until: float) -> tuple[str, ...]:
 
 
 def shown(lines: Sequence[str]) -> Iterator[str]:
-    """Give the functions of each thread, innermost first, down to where Python called them."""
+    """Give the functions of each thread, innermost first, down to where Python called them, as far as that is told."""
     below = False
     for line in lines:
         if line.startswith(("Thread", "TID")):
             below = False
             yield line.partition(" (")[0].rstrip(":")
+        spied = _SPIED.match(line)
+        if spied is not None:
+            place = spied["place"]
+            if not spied["name"].startswith("0x"):
+                yield f"{spied['name']} ({place})" if ":" in place else f"{spied['name']} of {place}"
+            continue
         frame = _FRAME.match(line)
         if frame is not None and not below:
             below = frame["name"].startswith(_PYTHON)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from allranks.conformance.worlds.processes.watch import ThreadState, all_blocked, descendants, look
 
 # How long nothing may have moved before ranks are called blocked: far longer than anything that is on its way takes.
 STILL_S: Final = 0.2
+_NOTHING: Final[Mapping[int, Collection[int]]] = {}
 
 
 class Stillness:
@@ -20,17 +21,20 @@ class Stillness:
 
     def __init__(self) -> None:
         self._seen: list[list[ThreadState]] = []
-        self._since = 0.0
+        self.since = 0.0  # when that began which was seen last
 
     def forget(self) -> None:
         """Begin anew: something has moved."""
         self._seen = []
 
-    def reached(self, now: float, pids: Sequence[int]) -> bool:
-        """Look once more; whether all of these are blocked, and have been for long enough."""
-        seen = [look(pid) for rank in pids for pid in (rank, *descendants(rank))]
+    def reached(self, now: float, pids: Sequence[int], ours: Mapping[int, Collection[int]] = _NOTHING) -> bool:
+        """Look once more; whether all of these are blocked, and have been for long enough.
+
+        Threads that are `ours`, by process, count as blocked: they do nothing by themselves.
+        """
+        seen = [look(pid, ours.get(pid, ())) for rank in pids for pid in (rank, *descendants(rank))]
         if not all(map(all_blocked, seen)):
             self._seen = []
         elif seen != self._seen:
-            self._seen, self._since = seen, now
-        return bool(self._seen) and now - self._since >= STILL_S
+            self._seen, self.since = seen, now
+        return bool(self._seen) and now - self.since >= STILL_S

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from allranks.conformance.trace import CLOSING, OPENING, PROBING, Event, RankNote
 from allranks.conformance.worlds.processes.native_stacks import native_stacks
 from allranks.conformance.worlds.processes.run import Rank, Run
-from allranks.conformance.worlds.processes.watch import ThreadState
+from allranks.conformance.worlds.processes.watch import ThreadState, says
 from allranks.conformance.worlds.processes.workers import Worker
 from allranks.conformance.worlds.stacks import from_dump
 from allranks.conformance.worlds.told import Told
@@ -73,21 +73,11 @@ def _at(threads: list[ThreadState]) -> str:
     """Say what a process is at: its main thread, and another one if only that keeps it from being blocked."""
     if not threads:
         return "waits"
-    text = _thread(threads[0])
+    text = says(threads[0])
     lively = next((thread for thread in threads[1:] if thread.state != "blocked"), None)
     if lively is not None and threads[0].state == "blocked":
-        text += f", while another thread {_thread(lively)}"
+        text += f", while another thread {says(lively)}"
     return text
-
-
-def _thread(thread: ThreadState) -> str:
-    thing = f" on {thread.object}" if thread.object else ""
-    return {
-        "blocked": f"waits in {thread.call}{thing}, without a time-out",
-        "timed": f"waits in {thread.call}{thing}, with a time-out",
-        "computing": "computes",
-        "stopped": "is stopped by a signal",
-    }[thread.state]
 
 
 def moment(run: Run, verdict: Verdict | None, places: list[Place], threads: list[list[ThreadState]]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import os
 import re
 import socket
 import struct
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -37,6 +38,9 @@ class ThreadState:
     call: str
     object: str
     print: str
+
+
+_OURS: Final = ThreadState("blocked", "the world", "", "")
 
 
 def _read(path: str) -> str:
@@ -116,14 +120,20 @@ def _has_timer(pid: int) -> bool:
     return False
 
 
-def look(pid: int) -> list[ThreadState]:
-    """Say what the threads of a process are at, the main one first; empty: there is no such process."""
+def look(pid: int, ours: Collection[int] = ()) -> list[ThreadState]:
+    """Say what the threads of a process are at, the main one first; empty: there is no such process.
+
+    Those that are `ours` count as blocked, whatever they do.
+    """
     try:
         threads = sorted(map(int, os.listdir(f"/proc/{pid}/task")))
     except (FileNotFoundError, ProcessLookupError):
         return []
     found = []
     for thread in threads:
+        if thread in ours:
+            found.append(_OURS)
+            continue
         try:
             found.append(_thread(pid, f"/proc/{pid}/task/{thread}"))
         except (FileNotFoundError, ProcessLookupError):
@@ -136,6 +146,25 @@ def look(pid: int) -> list[ThreadState]:
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         pass
     return found
+
+
+def look_at(pid: int, thread: int) -> ThreadState | None:
+    """Say what one thread of a process is at; None: it is gone, or may not be looked at."""
+    try:
+        return _thread(pid, f"/proc/{pid}/task/{thread}")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+
+
+def says(thread: ThreadState) -> str:
+    """Say in words what a thread is at."""
+    thing = f" on {thread.object}" if thread.object else ""
+    return {
+        "blocked": f"waits in {thread.call}{thing}, without a time-out",
+        "timed": f"waits in {thread.call}{thing}, with a time-out",
+        "computing": "computes",
+        "stopped": "is stopped by a signal",
+    }[thread.state]
 
 
 def descendants(pid: int) -> list[int]:

@@ -13,15 +13,12 @@ import traceback
 from typing import Final
 
 from allranks.conformance.backend import Backend
-from allranks.conformance.model import footprints
 from allranks.conformance.worlds.arena import Arena
-from allranks.conformance.worlds.host_site import NO_DRIVER, HostSite
-from allranks.conformance.worlds.margins import with_margins
+from allranks.conformance.worlds.host_session import host_session
 from allranks.conformance.worlds.processes.journal import Journal
 from allranks.conformance.worlds.processes.line import Line, LineMeeting
 from allranks.conformance.worlds.processes.parcel import unpack
 from allranks.conformance.worlds.processes.wire import Frame, Kind
-from allranks.conformance.worlds.session import Context, Session
 from allranks.conformance.worlds.told import SessionLog
 
 # What makes the interpreter write its stacks; libraries have no use for it.
@@ -74,24 +71,15 @@ def _play(backend: Backend, line: Line, journal: Journal, arena: Arena, frame: F
     timeout_s, packed = frame.value
     program, plan = unpack(packed)
     meeting = LineMeeting(line, frame.run, program.rank_count)
-    context = Context(
+    session = host_session(
+        program,
+        plan,
         rank=rank,
-        rank_count=program.rank_count,
-        device=HostSite.device,
-        driver=NO_DRIVER,
-        memory_space=HostSite.memory_space,
-        timeout_s=timeout_s,
-        meeting=meeting,
-    )
-    session = Session(
-        program=program,
-        plan=plan,
-        ranges=with_margins(footprints(program, plan), plan),
         backend=backend,
-        context=context,
-        site=HostSite(arena, program.shift_bytes.of(rank)),
-        owners={},
+        arena=arena,
+        meeting=meeting,
         board=journal.board,
+        timeout_s=timeout_s,
     )
     log = SessionLog(session, journal.append)
     session.told = log.event

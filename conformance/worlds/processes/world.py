@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
 from typing import Final
 
 from allranks.conformance.backend import Backend, load_backend, spaces_of
 from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Program
-from allranks.conformance.trace import HOST, OPENING, Event, Trace
+from allranks.conformance.trace import HOST, OPENING, Trace
+from allranks.conformance.worlds import Closing
 from allranks.conformance.worlds.processes.parcel import pack
 from allranks.conformance.worlds.processes.run import Rank, Run
 from allranks.conformance.worlds.processes.stillness import Stillness
@@ -17,7 +17,7 @@ from allranks.conformance.worlds.processes.verdict import Verdict, event_of, mar
 from allranks.conformance.worlds.processes.watch import ThreadState, look
 from allranks.conformance.worlds.processes.wire import Frame, Garbled, Kind
 from allranks.conformance.worlds.processes.workers import Workers
-from allranks.conformance.worlds.told import Told, Untrue
+from allranks.conformance.worlds.told import Told, Untrue, fill
 from allranks.errors import UsageError
 
 DEADLINE_S: Final = 10.0
@@ -43,7 +43,7 @@ def check_backend(name: str) -> Backend:
     return backend
 
 
-class ProcessesWorld:
+class ProcessesWorld(Closing):
     """Runs Programs on a backend, each rank in a process that lives from run to run.
 
     Parameters
@@ -70,14 +70,6 @@ class ProcessesWorld:
         self.runs = 0
         self.verdict_s = 0.0  # from the last progress to the verdict, of the last run that needed one
         self.workers = Workers(backend)
-
-    def __enter__(self) -> ProcessesWorld:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End all processes."""
@@ -210,19 +202,7 @@ class ProcessesWorld:
         if not run.well:
             self._mark(run, verdict, plan, told, threads, trace)
             self.workers.replace(workers)
-        trace.capabilities = next((one.capabilities for one in told if one.capabilities), ())
-        trace.events = [one.events + [Event() for _ in range(len(plan) - len(one.events))] for one in told]
-        trace.opening = [one.opening or Event() for one in told]
-        trace.closing = [one.closing or Event() for one in told]
-        trace.after_close = [one.after_close for one in told]
-        trace.probes = [one.probes for one in told] if any(one.probes for one in told) else []
-        trace.placed = {
-            (rank, buffer): placed for rank, one in enumerate(told) for buffer, placed in one.placed.items()
-        }
-        trace.contents = {
-            (rank, buffer): held for rank, one in enumerate(told) for buffer, held in one.contents.items()
-        }
-        trace.usage = tuple(told[0].usage)
+        fill(trace, told, len(plan))
         return trace
 
     @staticmethod

@@ -308,3 +308,26 @@ class Prepared(HostBackend):
         if self.prepared_in != os.getppid():
             raise LookupError(f"prepared in {self.prepared_in}")
         return super().open(context)
+
+
+class _WrongOnce(HostCommunicator):
+    """Gives wrong bytes in the first run of all, and never again."""
+
+    def all_gather(self, send: int, receive: int, count: int, dtype: str) -> None:
+        super().all_gather(send, receive, count, dtype)
+        mark = os.environ["ALLRANKS_TEST_MARK"]
+        if self.context.rank == 1 and count > 0:
+            try:
+                os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return
+            ctypes.memset(receive, 0xA5, 1)
+            ctypes.memset(receive + 1, 0x5A, count * ITEM_BYTES[dtype] - 1)
+
+
+class WrongOnce(HostBackend):
+    """A fault that is not seen again."""
+
+    name = "WrongOnce"
+
+    communicator = _WrongOnce

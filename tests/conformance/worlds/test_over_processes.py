@@ -62,6 +62,39 @@ def test_wrong_bytes_are_found_seen_again_and_reduced(tmp_path: Path) -> None:
     assert [type(step) for step in small.steps] == [p.Allocate, p.AllGather]
 
 
+def test_what_is_not_seen_again_is_kept_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALLRANKS_TEST_MARK", str(tmp_path / "mark"))
+    monkeypatch.setenv("COLUMNS", "200")
+    code, said = checked("WrongOnce", tmp_path, "COLL-1", "--reduce", "1s")
+    assert code == 1
+    assert (said["COLL-1"]["status"], said["COLL-1"]["shown"], said["COLL-1"]["run_again"]) == ("fail", 0, 5)
+    shown = capsys.readouterr().out
+    assert "Not seen again in 5 runs in fresh workers: this was seen once, and fails the run." in shown
+    assert "fail (not seen again)" in shown
+    assert "Not seen again, and kept all the same: COLL-1. The run fails; replay the case files." in shown
+    assert cli.main(["replay", str(said["COLL-1"]["case"]), "--backend", HOST, "--world", "processes"]) == 0
+
+
+def test_what_is_not_supported_is_a_line_for_each_family_unless_all_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("NVLS", "LIFE", "--programs", "2")
+    code, said = checked(HOST, tmp_path, *asked)
+    assert code == 0
+    short = capsys.readouterr().out
+    assert all(name in short for name in said)
+    assert "NVLS: " in short
+    assert "LIFE: " in short
+    checked(HOST, tmp_path, *asked, "--verbose")
+    long = capsys.readouterr().out
+    assert "NVLS: " not in long
+    unseen = sum(one["status"] == "not supported" for one in said.values())
+    assert unseen > 8
+    assert (short.count("not supported"), long.count("not supported")) == (2, unseen)
+
+
 def test_a_write_beside_the_output_is_found_without_a_log_of_writes(tmp_path: Path) -> None:
     _, said = checked("WritesBeside", tmp_path, "COLL", "--reduce", "5s")
     assert said["COLL-3"]["status"] == "fail"
