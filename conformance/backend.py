@@ -47,6 +47,7 @@ DECLARATIONS: Final = {
     "prepare": "a method that imports what takes long, called once in the process that ranks are forked from",
     "world": 'the world that it usually runs in; "threads" on device memory, else "processes"',
     "launcher": 'what it is usually started by in world mpi; "mpiexec"',
+    "driver": 'the CUDA driver that its device memory is of: "cuda" is the real one; "sim"',
 }
 
 
@@ -231,6 +232,7 @@ _SHIPPED: Final = {
     "mpi": "allranks.conformance.backends.mpi:MpiBackend",
     "torch": "allranks.conformance.backends.torch:TorchBackend",
     "torch-local-groups": "allranks.conformance.backends.torch:LocalGroupsBackend",
+    "torch-nccl": "allranks.conformance.backends.nccl:NcclBackend",
 }
 
 

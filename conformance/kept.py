@@ -39,4 +39,6 @@ def kept_at_once(settings: Settings, case_dir: Path | str) -> Callable[[Ran], No
 def replay_line(path: Path, settings: Settings) -> str:
     """Give the command that runs a case file again."""
     world = [] if settings.world == "threads" else ["--world", settings.world]
+    if settings.driver != "sim":
+        world += ["--driver", settings.driver]
     return shlex.join(["allranks", "replay", str(path), "--backend", settings.backend, *world])

@@ -81,6 +81,7 @@ class ProcessesEngine:
             contract=contract_of(world.backend, strict=strict),
         )
         if isinstance(world, ProcessesWorld):
+            self.result.machine = world.machine_name
             self.result.facts.update(versions_of(world.backend))
 
     @property

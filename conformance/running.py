@@ -85,7 +85,7 @@ def make_world(settings: Settings) -> ProcessesWorld | LaunchedWorld:
         If something is missing that it needs.
     """
     if settings.world == "processes":
-        return ProcessesWorld(settings.backend, deadline_s=settings.deadline_s)
+        return ProcessesWorld(settings.backend, deadline_s=settings.deadline_s, driver=settings.driver)
     if settings.launch is None:
         raise ValueError(f"launcher={settings.launcher!r}: starts nothing")
     wire = wire_name(settings.launcher)

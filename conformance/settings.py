@@ -17,6 +17,7 @@ from allranks.conformance.expected import NOTHING_EXPECTED, Expected, load_expec
 from allranks.conformance.launchers import Launch, Launcher, launch, launcher_of
 from allranks.conformance.requirements import select
 from allranks.conformance.worker import Job
+from allranks.conformance.worlds.hardware import DriverName, check_driver, check_gpus
 from allranks.conformance.worlds.processes.world import DEADLINE_S
 from allranks.conformance.worlds.threads import QUIET_TIMEOUT_S
 from allranks.errors import UsageError
@@ -72,6 +73,8 @@ class Settings:
         The command that starts the ranks of world `mpi`; None: there is none to be started.
     strict : bool
         Whether Programs also go beyond what the library's contract offers.
+    driver : {"sim", "cuda"}
+        Whose the device memory is; "cuda": real GPUs, one for each rank of world `processes`.
     """
 
     backend: str
@@ -89,6 +92,7 @@ class Settings:
     nodes: int = 1
     launch: Launch | None = None
     strict: bool = False
+    driver: DriverName = "sim"
 
     @property
     def together(self) -> bool:
@@ -162,6 +166,7 @@ def settings_of(
     launcher: Launcher | None = None,
     nodes: int | None = None,
     strict: bool = False,
+    driver: DriverName = "sim",
     made: Backend | None = None,
 ) -> Settings:
     """Check what was asked for, before anything runs.
@@ -182,8 +187,9 @@ def settings_of(
     if not quiet_timeout_s > 0:
         raise UsageError(f"quiet_timeout={quiet_timeout_s}: seconds, more than 0")
     made = made or load_backend(backend)
-    world = world or world_of(made)
-    _check_world(made, world, machine, deadline_s, reduce_s)
+    world = world or world_of(made, driver)
+    check_driver(made, driver, world)
+    _check_world(made, world, machine, deadline_s, reduce_s, driver)
     chosen = launcher_of(made, world, launcher, nodes)
     if nodes is not None and nodes > ranks:
         raise UsageError(f"nodes={nodes}: at most one for each of the {ranks} ranks")
@@ -191,11 +197,14 @@ def settings_of(
     if expected_failures is not None:
         known = load_expected(expected_failures)
     starts = world == "mpi" and chosen != "none"
+    if driver == "cuda":
+        check_gpus(ranks)
     return Settings(
         launcher=chosen,
         launch=launch(chosen, ranks, nodes=nodes or 1) if starts else None,
         nodes=nodes or 1,
         strict=strict,
+        driver=driver,
         backend=backend,
         machine=machine_of(machine, ranks),
         ranks=ranks,
@@ -210,8 +219,10 @@ def settings_of(
     )
 
 
-def world_of(backend: Backend) -> WorldName:
+def world_of(backend: Backend, driver: DriverName = "sim") -> WorldName:
     """Give the world that a backend runs in where none is asked for."""
+    if driver == "cuda":
+        return "processes"
     if "device" in spaces_of(backend):
         return "threads"
     wanted: WorldName = getattr(backend, "world", "processes")
@@ -219,7 +230,12 @@ def world_of(backend: Backend) -> WorldName:
 
 
 def _check_world(
-    backend: Backend, world: WorldName, machine: str | None, deadline_s: float | None, reduce_s: float | None
+    backend: Backend,
+    world: WorldName,
+    machine: str | None,
+    deadline_s: float | None,
+    reduce_s: float | None,
+    driver: DriverName,
 ) -> None:
     """Check that the world can do what was asked for."""
     if world not in WORLDS:
@@ -228,11 +244,11 @@ def _check_world(
         if deadline_s is not None and deadline_s < _SHORTEST_DEADLINE_S:
             raise UsageError(f"deadline={deadline_s:g}: seconds, {_SHORTEST_DEADLINE_S:g} at least")
         if machine is not None:
-            raise UsageError(f"machine={machine!r}: world {world} has host memory and no simulated machine")
-        if "host" not in spaces_of(backend):
+            raise UsageError(f"machine={machine!r}: world {world} has no simulated machine")
+        if driver == "sim" and "host" not in spaces_of(backend):
             raise UsageError(
-                f"world={world!r}: backend {backend.name} works on device memory; there is no GPU, and the simulated "
-                "driver is not available across processes yet (world threads has it)"
+                f"world={world!r}: backend {backend.name} works on device memory; the simulated driver is not "
+                "available across processes yet (world threads has it), and real GPUs are --driver cuda"
             )
         return
     if "device" not in spaces_of(backend):

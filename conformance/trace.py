@@ -85,6 +85,9 @@ class Usage:
 
 # Name of the machine of a world whose buffers are in host memory.
 HOST: Final = "host"
+# The same of one whose ranks are on real GPUs; in neither is the communicator watched.
+CUDA: Final = "cuda"
+UNWATCHED: Final = (HOST, CUDA)
 # Kinds of errors of a rank that was left where it was: nothing could move, or nothing came to its end in time.
 LEFT: Final = ("Blocked", "Waiting")
 # Kinds of errors of a rank whose process ended, or said what cannot be.

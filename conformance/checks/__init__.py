@@ -22,7 +22,7 @@ from allranks.conformance.checks.participants import rdv_5, rdv_6, rdv_7
 from allranks.conformance.checks.rendezvous import rdv_1, rdv_2
 from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Program
-from allranks.conformance.trace import HOST, Trace
+from allranks.conformance.trace import UNWATCHED, Trace
 
 Check = Callable[[View], Outcome]
 
@@ -69,13 +69,13 @@ OF_LEDGER: Final = frozenset({"LIFE-1", "LIFE-2", "LIFE-3", "CACHE-6"})
 OF_PLACES: Final = frozenset({"NVLS-1", "NVLS-4", "NVLS-8"})
 
 
-# What cannot be evaluated in host memory, where nobody watches the communicator, and no buffer is of several pieces.
+# What cannot be evaluated in host memory and on real GPUs: nobody watches the communicator, and no place is told.
 UNSEEN_IN_HOST: Final = OF_CALLS | OF_LEDGER | {"CACHE-9"}
 
 
 def _untold(trace: Trace) -> frozenset[str]:
     """Give the requirements that nothing is known about, because the world does not record what they look at."""
-    if trace.machine == HOST:
+    if trace.machine in UNWATCHED:
         return UNSEEN_IN_HOST | OF_PLACES
     calls = frozenset() if trace.calls else OF_CALLS
     blind = any(event.observed.get("reached", ()) is None for events in trace.events for event in events)

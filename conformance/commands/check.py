@@ -125,6 +125,7 @@ def run(argv: list[str]) -> int:
         reduce_s=arguments.reduce,
         launcher=arguments.launcher,
         nodes=arguments.nodes,
+        driver=arguments.driver,
         strict=arguments.strict,
     )
     if settings.world != "threads":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import typing
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -11,6 +12,7 @@ from typing import NoReturn, TypeVar
 from allranks import sim
 from allranks.conformance.launchers import LAUNCHERS
 from allranks.conformance.settings import MOST_RANKS, WORLDS
+from allranks.conformance.worlds.hardware import DriverName
 from allranks.conformance.worlds.processes.world import DEADLINE_S
 from allranks.conformance.worlds.threads import QUIET_TIMEOUT_S
 from allranks.errors import UsageError
@@ -49,6 +51,12 @@ def add_processes(parser: argparse.ArgumentParser) -> None:
         "--world", choices=WORLDS, help="where ranks run (default: as the backend needs it; see docs/worlds.md)"
     )
     parser.add_argument("--launcher", choices=LAUNCHERS, help="world mpi: what starts the ranks (default mpiexec)")
+    parser.add_argument(
+        "--driver",
+        choices=typing.get_args(DriverName),
+        default="sim",
+        help="cuda: real GPUs, one for each rank, in world processes (default sim)",
+    )
     parser.add_argument("--nodes", type=positive, metavar="N", help="world mpi: nodes to simulate (default 1)")
     parser.add_argument(
         "--deadline",

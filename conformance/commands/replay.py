@@ -20,6 +20,7 @@ from allranks.conformance.over_processes import ProcessesEngine
 from allranks.conformance.running import make_world
 from allranks.conformance.settings import DEFAULT_MACHINE, settings_of, world_of
 from allranks.conformance.worker import Job
+from allranks.conformance.worlds.hardware import check_driver
 from allranks.errors import UsageError
 
 
@@ -68,6 +69,7 @@ def _in_processes(case: Case, arguments: argparse.Namespace) -> Result:
         deadline_s=arguments.deadline,
         launcher=arguments.launcher,
         nodes=arguments.nodes,
+        driver=arguments.driver,
     )
     if settings.together:
         raise UsageError("launcher='none': replay starts the ranks of a case itself")
@@ -99,10 +101,12 @@ def run(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     case = find_case(arguments.case)
     backend = load_backend(arguments.backend)
-    threads = (arguments.world or world_of(backend)) == "threads"
+    check_driver(backend, arguments.driver, arguments.world or world_of(backend, arguments.driver))
+    threads = (arguments.world or world_of(backend, arguments.driver)) == "threads"
     result = _in_threads(case, arguments) if threads else _in_processes(case, arguments)
     console = Console()
     world = [] if arguments.world is None else ["--world", arguments.world]
+    world += [] if arguments.driver == "sim" else ["--driver", arguments.driver]
     again = shlex.join(["allranks", "replay", arguments.case, "--backend", arguments.backend, *world])
     found = [*result.findings.values(), *result.nondeterministic]
     for finding in found:

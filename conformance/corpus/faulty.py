@@ -74,6 +74,7 @@ class FaultyBackend:
         self.name = f"{inner.name}+{fault}"
         self.world: str = getattr(inner, "world", "processes")
         self.launcher: str = getattr(inner, "launcher", "mpiexec")
+        self.driver: str = getattr(inner, "driver", "sim")
         self.narrowings: tuple[Any, ...] = getattr(inner, "narrowings", ())
         self.prepare: Callable[[], None] = getattr(inner, "prepare", lambda: None)
         self.versions: Callable[[], dict[str, str]] = getattr(inner, "versions", dict)

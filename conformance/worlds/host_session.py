@@ -1,4 +1,4 @@
-"""Sessions of ranks whose buffers are host memory, each in a process of its own."""
+"""Sessions of ranks each of which is a process of its own, in host memory or at another site."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from allranks.conformance.worlds.host_site import HostSite
 from allranks.conformance.worlds.margins import with_margins
 from allranks.conformance.worlds.meeting import Meeting
 from allranks.conformance.worlds.session import Context, Session
+from allranks.conformance.worlds.site import Site
 
 
 def host_session(
@@ -26,18 +27,36 @@ def host_session(
     board: MutableSequence[int],
     timeout_s: float,
 ) -> Session:
+    """Make the session of one rank whose buffers lie in an arena; the rest is as for `session_at`."""
+    site = HostSite(arena, program.shift_bytes.of(rank))
+    return session_at(
+        site, program, plan, rank=rank, backend=backend, meeting=meeting, board=board, timeout_s=timeout_s
+    )
+
+
+def session_at(
+    site: Site,
+    program: Program,
+    plan: list[Planned],
+    *,
+    rank: int,
+    backend: Backend,
+    meeting: Meeting,
+    board: MutableSequence[int],
+    timeout_s: float,
+) -> Session:
     """Make the session of one rank.
 
     Parameters
     ----------
+    site : Site
+        The rank's place.
     program, plan
         What to do.
     rank : int
         Which rank's part.
     backend : Backend
         The communicator under test.
-    arena : Arena
-        Where the user's buffers lie.
     meeting : Meeting
         Where the ranks meet.
     board : mutable sequence of int
@@ -45,7 +64,6 @@ def host_session(
     timeout_s : float
         Deadline for the communicator's own blocking calls.
     """
-    site = HostSite(arena, program.shift_bytes.of(rank))
     context = Context(
         rank=rank,
         rank_count=program.rank_count,

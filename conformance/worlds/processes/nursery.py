@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from allranks.conformance.backend import Backend, load_backend
+from allranks.conformance.worlds.hardware import DriverName
 from allranks.conformance.worlds.processes.watch import children
 from allranks.conformance.worlds.processes.worker import serve
 from allranks.errors import UsageError
@@ -35,9 +36,10 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 class _Nursery:
     """The workers that are alive, by process id."""
 
-    def __init__(self, link: socket.socket, backend: Backend) -> None:
+    def __init__(self, link: socket.socket, backend: Backend, driver: DriverName) -> None:
         self.link = link
         self.backend = backend
+        self.driver = driver
         self.alive: set[int] = set()
         self.woken, self.wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(self.wakes, warn_on_full_buffer=False)
@@ -97,7 +99,7 @@ class _Nursery:
             for stream in (1, 2):
                 os.dup2(output, stream)
             os.close(output)
-            serve(self.backend, socket.socket(fileno=link), journal, stacks, rank)
+            serve(self.backend, socket.socket(fileno=link), journal, stacks, rank, self.driver)
         except BaseException:  # noqa: BLE001 -- a worker ends here, whatever happens
             traceback.print_exc()
             os._exit(70)
@@ -169,7 +171,7 @@ def _ends_with(supervisor: socket.socket) -> Iterator[None]:
         os.close(stopping)
 
 
-def main(link: int, backend: str) -> None:
+def main(link: int, backend: str, driver: DriverName) -> None:
     """Import a backend and serve the supervisor at the other end of a socket."""
     supervisor = socket.socket(fileno=link)
     try:
@@ -177,13 +179,15 @@ def main(link: int, backend: str) -> None:
             found = load_backend(backend)
             try:
                 getattr(found, "prepare", lambda: None)()
+            except UsageError:  # it says itself what it misses
+                raise
             except (Exception, SystemExit) as error:
                 said = f"backend={backend!r}: prepare() raises {type(error).__name__}: {error}"
                 raise UsageError(said) from error
     except UsageError as error:
         supervisor.send(json.dumps({"refused": str(error)[: _MOST_BYTES // 2]}).encode())
         return
-    nursery = _Nursery(supervisor, found)
+    nursery = _Nursery(supervisor, found, driver)
     try:
         nursery.run()
     except (BrokenPipeError, ConnectionResetError):
@@ -192,10 +196,10 @@ def main(link: int, backend: str) -> None:
         nursery.end()
 
 
-def command(link: int, backend: str) -> list[str]:
+def command(link: int, backend: str, driver: DriverName) -> list[str]:
     """Give the command line of a nursery, which has this process's paths for imports."""
     start = (
         "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-        "from allranks.conformance.worlds.processes.nursery import main; main(int(sys.argv[2]), sys.argv[3])"
+        "from allranks.conformance.worlds.processes.nursery import main; main(int(sys.argv[2]), *sys.argv[3:])"
     )
-    return [sys.executable, "-P", "-c", start, json.dumps(sys.path), str(link), backend]
+    return [sys.executable, "-P", "-c", start, json.dumps(sys.path), str(link), backend, driver]

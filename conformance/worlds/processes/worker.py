@@ -10,15 +10,20 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Final
 
 from allranks.conformance.backend import Backend
 from allranks.conformance.worlds.arena import Arena
-from allranks.conformance.worlds.host_session import host_session
+from allranks.conformance.worlds.cuda_site import cuda_sites
+from allranks.conformance.worlds.hardware import LIBRARY, DriverName
+from allranks.conformance.worlds.host_session import session_at
+from allranks.conformance.worlds.host_site import HostSite
 from allranks.conformance.worlds.processes.journal import Journal
 from allranks.conformance.worlds.processes.line import Line, LineMeeting
 from allranks.conformance.worlds.processes.parcel import unpack
 from allranks.conformance.worlds.processes.wire import Frame, Kind
+from allranks.conformance.worlds.site import Site
 from allranks.conformance.worlds.told import SessionLog
 
 # What makes the interpreter write its stacks; libraries have no use for it.
@@ -34,7 +39,9 @@ def _show_what_is_printed() -> None:
     libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _LINE_BUFFERED, 0)
 
 
-def serve(backend: Backend, stream: socket.socket, journal: int, stacks: int, rank: int) -> None:
+def serve(
+    backend: Backend, stream: socket.socket, journal: int, stacks: int, rank: int, driver: DriverName = "sim"
+) -> None:
     """Play rank `rank` in whatever comes along the stream, until it ends.
 
     Parameters
@@ -47,11 +54,13 @@ def serve(backend: Backend, stream: socket.socket, journal: int, stacks: int, ra
         Descriptors: where events go, and where the interpreter writes stacks.
     rank : int
         Which rank this is in every run.
+    driver : {"sim", "cuda"}
+        Whether buffers are memory of a real device; else they are host memory.
     """
     _show_what_is_printed()
     faulthandler.enable(file=stacks)
     faulthandler.register(STACKS_SIGNAL, file=stacks, all_threads=True)
-    line, log, arena = Line(stream), Journal(journal), Arena()
+    line, log, sites = Line(stream), Journal(journal), _Sites(driver, rank)
     os.close(journal)
     while True:
         try:
@@ -61,22 +70,42 @@ def serve(backend: Backend, stream: socket.socket, journal: int, stacks: int, ra
         if frame.kind is not Kind.RUN:
             break
         try:
-            _play(backend, line, log, arena, frame, rank)
+            _play(backend, line, log, sites, frame, rank)
         except Exception:  # noqa: BLE001 -- of this package itself: the supervisor raises it
             line.send(Frame(Kind.FAILED, frame.run, traceback.format_exc()))
     atexit._run_exitfuncs()
 
 
-def _play(backend: Backend, line: Line, journal: Journal, arena: Arena, frame: Frame, rank: int) -> None:
+class _Sites:
+    """Gives a rank its place in each run. What all of them are made of is there from the first run on."""
+
+    def __init__(self, driver: DriverName, rank: int) -> None:
+        self.driver = driver
+        self.rank = rank
+        self._made: Callable[[int], Site] | None = None
+
+    def of(self, shift_bytes: int) -> Site:
+        """Give the place for a run."""
+        if self._made is None:
+            self._made = cuda_sites(LIBRARY, self.rank) if self.driver == "cuda" else _host_sites()
+        return self._made(shift_bytes)
+
+
+def _host_sites() -> Callable[[int], Site]:
+    arena = Arena()
+    return lambda shift_bytes: HostSite(arena, shift_bytes)
+
+
+def _play(backend: Backend, line: Line, journal: Journal, sites: _Sites, frame: Frame, rank: int) -> None:
     timeout_s, packed = frame.value
     program, plan = unpack(packed)
     meeting = LineMeeting(line, frame.run, program.rank_count)
-    session = host_session(
+    session = session_at(
+        sites.of(program.shift_bytes.of(rank)),
         program,
         plan,
         rank=rank,
         backend=backend,
-        arena=arena,
         meeting=meeting,
         board=journal.board,
         timeout_s=timeout_s,

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from allranks.conformance.worlds.hardware import DriverName, guarded
 from allranks.conformance.worlds.processes import nursery
 from allranks.conformance.worlds.processes.journal import Journal
 from allranks.conformance.worlds.processes.wire import Frame, Inbox, Kind
@@ -111,6 +112,8 @@ class Workers:
     ----------
     backend : str
         Name of the backend, or ``module:Class``.
+    driver : {"sim", "cuda"}
+        Whether they work on real GPUs; then multicast is disabled in their environment, unless the guard allows it.
 
     Raises
     ------
@@ -118,8 +121,9 @@ class Workers:
         If the backend cannot be had.
     """
 
-    def __init__(self, backend: str) -> None:
+    def __init__(self, backend: str, driver: DriverName = "sim") -> None:
         self.backend = backend
+        self.driver: DriverName = driver
         self.by_rank: dict[int, Worker] = {}
         self.selector = selectors.DefaultSelector()
         self.spawned = 0
@@ -128,12 +132,13 @@ class Workers:
 
     def _start_nursery(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        environment = guarded(os.environ) if self.driver == "cuda" else dict(os.environ)
         self._nursery = subprocess.Popen(
-            nursery.command(theirs.fileno(), self.backend),
+            nursery.command(theirs.fileno(), self.backend, self.driver),
             pass_fds=[theirs.fileno()],
             start_new_session=True,
             stdin=subprocess.DEVNULL,
-            env={"OPENBLAS_NUM_THREADS": "1", **os.environ},  # a process with threads is a bad one to fork
+            env={"OPENBLAS_NUM_THREADS": "1", **environment},  # a process with threads is a bad one to fork
         )
         theirs.close()
         self._link = ours

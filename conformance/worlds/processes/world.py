@@ -8,8 +8,9 @@ from typing import Final
 from allranks.conformance.backend import Backend, load_backend, spaces_of
 from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Program
-from allranks.conformance.trace import HOST, OPENING, Trace
+from allranks.conformance.trace import CUDA, HOST, OPENING, Trace
 from allranks.conformance.worlds import Closing
+from allranks.conformance.worlds.hardware import DriverName, check_driver
 from allranks.conformance.worlds.processes.parcel import pack
 from allranks.conformance.worlds.processes.run import Rank, Run
 from allranks.conformance.worlds.processes.stillness import Stillness
@@ -26,21 +27,27 @@ _TIMEOUT_SHARE: Final = 0.8
 _TICK_S: Final = 0.04
 
 
-def check_backend(name: str) -> Backend:
+def check_backend(name: str, driver: DriverName = "sim") -> Backend:
     """Give a backend that can run in world `processes`.
 
     Raises
     ------
     allranks.errors.UsageError
-        If there is none of that name, or it needs the simulated driver.
+        If there is none of that name, or it does not go with the driver.
     """
     backend = load_backend(name)
-    if "host" not in spaces_of(backend):
+    check_driver(backend, driver)
+    if driver == "sim" and "host" not in spaces_of(backend):
         raise UsageError(
             f"backend={name!r}: it works on device memory, and the simulated driver is not available across processes "
             "yet; world processes has host memory (memory_spaces = ('host',) says that a backend works on it)"
         )
     return backend
+
+
+def _went_wrong(trace: Trace) -> bool:
+    ends = [*trace.opening, *trace.closing]
+    return trace.first_trouble() is not None or any(event.status == "error" for event in ends)
 
 
 class ProcessesWorld(Closing):
@@ -54,6 +61,8 @@ class ProcessesWorld(Closing):
         Seconds without progress of any rank, after which a run is given up in which something still moves.
     native_stacks : bool
         Whether native stacks are taken too, if a tool for it is installed; that takes seconds.
+    driver : {"sim", "cuda"}
+        "cuda": buffers are memory of real GPUs, one for each rank; else they are host memory.
 
     Raises
     ------
@@ -63,13 +72,21 @@ class ProcessesWorld(Closing):
 
     deterministic: Final = False
 
-    def __init__(self, backend: str, *, deadline_s: float = DEADLINE_S, native_stacks: bool = False) -> None:
-        self.backend = check_backend(backend)
+    def __init__(
+        self,
+        backend: str,
+        *,
+        deadline_s: float = DEADLINE_S,
+        native_stacks: bool = False,
+        driver: DriverName = "sim",
+    ) -> None:
+        self.backend = check_backend(backend, driver)
+        self.machine_name = CUDA if driver == "cuda" else HOST
         self.deadline_s = deadline_s
         self.native_stacks = native_stacks
         self.runs = 0
         self.verdict_s = 0.0  # from the last progress to the verdict, of the last run that needed one
-        self.workers = Workers(backend)
+        self.workers = Workers(backend, driver)
 
     def close(self) -> None:
         """End all processes."""
@@ -107,7 +124,10 @@ class ProcessesWorld(Closing):
         if run.failure:
             self.renew()
             raise RuntimeError(f"a worker failed:\n{run.failure}")
-        return self._trace(program, plan, run, verdict)
+        trace = self._trace(program, plan, run, verdict)
+        if run.well and self.machine_name == CUDA and _went_wrong(trace):
+            self.workers.replace([rank.worker for rank in run.ranks])  # after an error a context may be of no use
+        return trace
 
     def _follow(self, run: Run) -> Verdict | None:
         """Take in what ranks say until all are through, or it is clear that they will not be."""
@@ -191,7 +211,9 @@ class ProcessesWorld(Closing):
         run.lost(rank)
 
     def _trace(self, program: Program, plan: list[Planned], run: Run, verdict: Verdict | None) -> Trace:
-        trace = Trace(backend=self.backend.name, machine=HOST, rank_count=program.rank_count, granularity_bytes=1)
+        trace = Trace(
+            backend=self.backend.name, machine=self.machine_name, rank_count=program.rank_count, granularity_bytes=1
+        )
         workers = [rank.worker for rank in run.ranks]
         threads: list[list[ThreadState]] = [[] for _ in workers]
         if not run.well:

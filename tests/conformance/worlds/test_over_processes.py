@@ -185,7 +185,7 @@ def test_faults_of_the_driver_are_not_evaluated_where_there_is_none(
     [
         (
             ["check", "--world", "processes"],
-            "world='processes': backend refimpl works on device memory; there is no GPU, and",
+            "world='processes': backend refimpl works on device memory; the simulated driver",
         ),
         (["check", "--world", "processes", "--backend", "plain"], "is not available across processes yet"),
         (["check", "--world", "moon"], "argument --world: invalid choice: 'moon'"),
