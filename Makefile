@@ -21,7 +21,7 @@ PYTHON_FOLDERS := $(wildcard csrc refimpl conformance stress tests)
 ARGS ?=
 
 .DELETE_ON_ERROR:
-.PHONY: help check test bench lint types sanitize format wheel stubs evidence-programs communicators evidence-corpus evidence-processes clean
+.PHONY: help check test bench lint types sanitize format wheel stubs evidence-programs communicators gpu-nccl evidence-corpus evidence-processes clean
 .DEFAULT_GOAL := help
 
 help:  ## list the commands
@@ -109,6 +109,14 @@ $(BUILD)/communicators/%.json: $(DONE)/wheel
 	  --reduce 20s --case-dir $(BUILD)/communicators/cases-$* --json $@.part \
 	  $(patsubst %,--expected-failures %,$(wildcard tests/communicators/expected/$*.toml))
 	mv $@.part $@
+
+# On a machine with two GPUs, with the package and torch installed in $(PYTHON): nothing is built there. The variables
+# that disable multicast have to be in force.
+OUT ?= $(BUILD)/gpu-nccl
+COMMIT ?= $(shell git describe --always --dirty 2>/dev/null)
+PROGRAMS ?= 20
+gpu-nccl:  ## NCCL under test on two real GPUs, without multicast; make gpu-nccl OUT=folder COMMIT=id PROGRAMS=20
+	$(PYTHON) -P -m allranks.conformance.commands.gpu_nccl --out "$(OUT)" --commit "$(COMMIT)" --programs $(PROGRAMS)
 
 clean:  ## remove everything that these commands made
 	rm -rf $(BUILD) $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

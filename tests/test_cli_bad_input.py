@@ -36,7 +36,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     [
         (
             ["check", "--backend", "nope"],
-            "backend='nope': known are mpi, plain, refimpl, torch, torch-local-groups; unusual: no-cache, ",
+            "backend='nope': known are mpi, plain, refimpl, torch, torch-local-groups, torch-nccl; unusual: no-cache, ",
         ),
         (["check", "--backend", "no_such_module:Backend"], "backend='no_such_module:Backend': No module named"),
         (["check", "--backend", "allranks.conformance.backend:Nope"], "has no attribute 'Nope'"),

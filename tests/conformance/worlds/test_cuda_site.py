@@ -15,7 +15,7 @@ from allranks.conformance import program as p
 from allranks.conformance.worlds import cuda_site
 from allranks.conformance.worlds.cuda_site import CudaSite
 from allranks.conformance.worlds.memory import UserMemory
-from allranks.conformance.worlds.site import Where
+from allranks.conformance.worlds.site import Site, Where
 from allranks.driver import Driver
 from allranks.errors import DriverError
 
@@ -175,4 +175,5 @@ def test_a_failing_call_does_not_keep_the_rest_from_being_given_back(site: CudaS
 
 def test_what_the_place_cannot_tell(site: CudaSite) -> None:
     block = site.allocate(SIZE, "vmm", Where())
-    assert (site.resolve(block.address, 4), site.usage(), site.calls()) == (None, None, None)
+    seen: Site = site  # as a world knows it
+    assert (seen.resolve(block.address, 4), seen.usage(), seen.calls()) == (None, None, None)

@@ -17,6 +17,8 @@ import pytest
 
 from allranks import sim
 from allranks.conformance.backend import load_backend
+from allranks.conformance.kept import replay_line
+from allranks.conformance.settings import settings_of
 from allranks.conformance.worlds import hardware
 from allranks.conformance.worlds.hardware import DISABLING, Gpus, check_driver, guarded, kernel_module
 from allranks.conformance.worlds.processes.workers import Workers
@@ -166,6 +168,14 @@ def test_more_ranks_than_gpus(on_the_simulated_one: dict[str, str]) -> None:
     assert said.returncode == 2
     assert said.stderr.startswith("allranks: error: driver='cuda': ranks=4: one GPU for each rank, and there are 2 x ")
     assert said.stderr.count("\n") == 1
+
+
+def test_the_line_that_runs_a_finding_again_names_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("allranks.conformance.settings.check_gpus", lambda ranks: Gpus(("A", "A"), 13000))
+    settings = settings_of(backend=f"{DEVICE}:DeviceBackend", ranks=2, driver="cuda")
+    assert settings.world == "processes"
+    line = replay_line(Path("case.json"), settings)
+    assert line == f"allranks replay case.json --backend {DEVICE}:DeviceBackend --world processes --driver cuda"
 
 
 # The same Program twice in world `processes`, each rank on a device of its own.
