@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -154,6 +155,17 @@ def test_a_view_of_every_type_is_the_same_memory(torch: Any, dtype: str) -> None
     assert seen.tolist() == values.tolist()
     seen[1] = 3
     assert bytes(memory) != bits.tobytes()
+
+
+def test_torch_itself_maps_these_types(torch: Any) -> None:
+    header = Path(torch.__file__).parent / "include/torch/csrc/distributed/c10d/NCCLUtils.hpp"
+    if not header.exists():
+        pytest.skip("this torch comes without its headers, which have the table; one with them is wanted")
+    table = header.read_text().partition("ncclDataType = {")[2].partition("};")[0]
+    mapped = set(re.findall(r"\{at::k(\w+), nccl", table))
+    names = {"Char": "int8", "Byte": "uint8", "Int": "int32", "Long": "int64", "Half": "float16"}
+    names |= {"BFloat16": "bfloat16", "Float": "float32", "Double": "float64", "UInt32": "uint32", "UInt64": "uint64"}
+    assert {names[kind] for kind in mapped if kind in names} == TORCH_HANDS_ON
 
 
 def test_after_close_it_refuses(torch: Any) -> None:
