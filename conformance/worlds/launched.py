@@ -83,6 +83,11 @@ class LaunchedWorld:
         """Versions of what runs on the ranks."""
         return self.crew.facts
 
+    @property
+    def pids(self) -> list[int]:
+        """Processes of the ranks that are on this machine, as far as they are known."""
+        return self.crew.pids
+
     def renew(self) -> None:
         """Have the next run begin on new ranks, if there can be any."""
         self.crew.again()
