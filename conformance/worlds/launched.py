@@ -120,7 +120,8 @@ class LaunchedWorld:
                 self.crew.send(rank, play)
         told, lost = self._hear(play)
         trace = self._trace(program, steps, told, lost)
-        if lost or not all(played.over for played in told.values()):
+        silent = len(told) < program.rank_count
+        if lost or silent or not all(played.over for played in told.values()):
             self.spent = not self.crew.again()
         for played in told.values():
             if played.failure:
