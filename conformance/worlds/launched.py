@@ -82,6 +82,11 @@ class LaunchedWorld(Closing):
         """Versions of what runs on the ranks."""
         return self.crew.facts
 
+    @property
+    def pids(self) -> list[int]:
+        """Processes of the ranks that are on this machine, as far as they are known."""
+        return self.crew.pids
+
     def renew(self) -> None:
         """Have the next run begin on new ranks, if there can be any."""
         self.crew.again()
@@ -114,7 +119,8 @@ class LaunchedWorld(Closing):
                 self.crew.send(rank, play)
         told, lost, verdict = self._hear(play)
         trace = self._trace(program, steps, told, lost, verdict)
-        if lost or not all(played.over for played in told.values()):
+        silent = len(told) < program.rank_count
+        if lost or silent or not all(played.over for played in told.values()):
             self.spent = not self.crew.again()
         for played in told.values():
             if played.failure:

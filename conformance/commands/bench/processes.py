@@ -1,4 +1,4 @@
-"""``allranks bench ... --world processes``: how fast that world is, and whether it gets over stalls and deaths."""
+"""``allranks bench ... --world processes`` or ``mpi``: how fast those worlds are, and what stalls and deaths do."""
 
 from __future__ import annotations
 
@@ -8,16 +8,24 @@ import statistics
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from allranks.conformance import program as p
 from allranks.conformance.backend import RankContext
 from allranks.conformance.checks import CHECKS, judge
+from allranks.conformance.commands.bench.timed import watched
+from allranks.conformance.draws import draw_values
 from allranks.conformance.narrowing import contract_of
 from allranks.conformance.plan import planned
 from allranks.conformance.program import Operand, Program, Region
+from allranks.conformance.requirements import FAMILIES
+from allranks.conformance.running import make_world
+from allranks.conformance.settings import Settings
+from allranks.conformance.strategies import programs
 from allranks.conformance.trace import Trace
+from allranks.conformance.worlds.launched import LaunchedWorld
 from allranks.conformance.worlds.processes.watch import descendants
 from allranks.conformance.worlds.processes.world import ProcessesWorld
 
@@ -142,54 +150,94 @@ def stalls(count: int) -> dict[str, Any]:
     }
 
 
-def engine_row(backend: str, drawn: list[Program], draw_s: float) -> dict[str, Any]:
-    """Run and judge Programs, and say how fast that is and where the time goes.
+def engine_row(settings: Settings, count: int) -> dict[str, Any]:
+    """Draw, run and judge Programs one after the other; say how fast that is by the clock, and where the time goes.
 
     Parameters
     ----------
-    backend : str
-        What runs.
-    drawn : list of Program
-        What is run.
-    draw_s : float
-        Seconds that drawing them took.
+    settings : Settings
+        Of a world of processes, started as `check` starts it.
+    count : int
+        Programs a family.
+
+    Returns
+    -------
+    dict
+        Milliseconds are for one Program. ``open_ms``, ``communicate_ms`` and ``close_ms`` are what a rank spends in the
+        communicator under test, on average over ranks; ``world_ms`` is the rest of a run: the Program on its way, the
+        ranks' own steps, where they meet, and what they tell.
     """
-    run, checks, lengths = [], 0.0, []
-    started = time.perf_counter()
-    with ProcessesWorld(backend) as world:
-        contract = contract_of(world.backend)
-        drawn = [contract.within(program) for program in drawn]  # beyond it a library may wait until it gives up
-        world.run(drawn[0])
-        start_s = time.perf_counter() - started
-        used = time.process_time()
-        for program in drawn:
-            began = time.perf_counter()
-            plan = list(planned(program))
-            trace = world.run(program, plan=plan)
-            ran = time.perf_counter()
-            judge(program, trace, tuple(CHECKS), plan=plan)
-            checks += time.perf_counter() - ran
-            run.append(ran - began)
-            lengths.append(len(plan))
-        used = time.process_time() - used
-        workers = [_cpu_s(worker.pid) for worker in world.workers.by_rank.values()]
-    count = len(drawn)
+    began = time.perf_counter()
+    drawn: list[Program] = []
+    for family in FAMILIES:
+        strategy = programs(family, max_ranks=settings.ranks, min_ranks=settings.ranks)
+        draw_values(strategy, count, drawn.append, seed=settings.seed)
+    draw_s = time.perf_counter() - began
+    with watched(settings.backend) as (backend, times):
+        began = time.perf_counter()
+        with make_world(replace(settings, backend=backend)) as world:
+            contract = contract_of(world.backend)
+            drawn = [contract.within(program) for program in drawn]  # beyond it a library may wait until it gives up
+            world.run(drawn[0])
+            start_s = time.perf_counter() - began
+            spent, parts = _spent(world), times.mean(settings.ranks)
+            row = _timed_runs(world, drawn)
+            spent = {who: seconds - spent[who] for who, seconds in _spent(world).items()}
+            parts = {part: seconds - parts[part] for part, seconds in times.mean(settings.ranks).items()}
+    seconds = {"draw": draw_s, **row.seconds, **parts}
+    seconds["world"] = seconds["run"] - sum(parts.values())
+    each = {f"{part}_ms": round(taken / len(drawn) * 1e3, 2) for part, taken in seconds.items()}
+    every = draw_s + sum(row.seconds.values())
+    return {
+        "ranks": settings.ranks,
+        "programs": len(drawn),
+        "median_steps": row.median_steps,
+        "programs_per_second": round(len(drawn) / every, 1),
+        "at_median_length": round(1 / (row.at_median_s + every / len(drawn) - row.seconds["run"] / len(drawn)), 1),
+        **each,
+        **{f"processor_ms_of_{who}": round(taken / len(drawn) * 1e3, 2) for who, taken in spent.items()},
+        "start_s": round(start_s, 2),
+        "load": round(os.getloadavg()[0], 1),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Runs:
+    """What Programs took, by what was done with them; `at_median_s` is a usual run of one of median length."""
+
+    seconds: dict[str, float]
+    median_steps: float
+    at_median_s: float
+
+
+def _timed_runs(world: ProcessesWorld | LaunchedWorld, drawn: Sequence[Program]) -> _Runs:
+    resolve = judged = 0.0
+    run: list[float] = []
+    lengths: list[int] = []
+    for program in drawn:
+        began = time.perf_counter()
+        plan = list(planned(program))
+        resolved = time.perf_counter()
+        trace = world.run(program, plan=plan)
+        ran = time.perf_counter()
+        judge(program, trace, tuple(CHECKS), plan=plan)
+        judged += time.perf_counter() - ran
+        resolve += resolved - began
+        run.append(ran - resolved)
+        lengths.append(len(plan))
     median = statistics.median(lengths)
     typical = [seconds for seconds, length in zip(run, lengths, strict=True) if length == median] or run
-    return {
-        "ranks": drawn[0].rank_count,
-        "programs": count,
-        "median_steps": median,
-        "programs_per_second": round(count / (draw_s + sum(run) + checks), 1),
-        "runs_per_second": round(count / sum(run), 1),
-        "runs_per_second_at_median_length": round(1 / statistics.median(typical), 1),
-        "run_ms": round(sum(run) / count * 1e3, 2),
-        "draw_ms": round(draw_s / count * 1e3, 2),
-        "checks_ms": round(checks / count * 1e3, 2),
-        "processor_ms_of_supervisor": round(used / count * 1e3, 2),
-        "processor_ms_of_workers": round(sum(workers) / count * 1e3, 2),
-        "start_s": round(start_s, 2),
-    }
+    return _Runs(
+        seconds={"resolve": resolve, "run": sum(run), "judge": judged},
+        median_steps=median,
+        at_median_s=statistics.median(typical),
+    )
+
+
+def _spent(world: ProcessesWorld | LaunchedWorld) -> dict[str, float]:
+    """Give the processor time so far of who gives ranks their Programs, and of the ranks that it has now."""
+    pids = world.pids if isinstance(world, LaunchedWorld) else [one.pid for one in world.workers.by_rank.values()]
+    return {"supervisor": time.process_time(), "ranks": sum(_cpu_s(pid) for pid in pids)}
 
 
 def _cpu_s(pid: int) -> float:
