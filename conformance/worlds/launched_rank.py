@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import gc
 import json
 import os
 import resource
@@ -85,6 +86,8 @@ def main(arguments: Sequence[str]) -> None:
     except UsageError as error:
         connection.send({"usage": str(error)})
         os._exit(0)
+    gc.collect()
+    gc.freeze()  # no use in going through what was imported
     player = player_of(wire, backend, wire.lane(), told["deadline_s"], board)
 
     def look() -> Event | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import json
 import os
 import select
@@ -183,6 +184,8 @@ def main(link: int, backend: str) -> None:
     except UsageError as error:
         supervisor.send(json.dumps({"refused": str(error)[: _MOST_BYTES // 2]}).encode())
         return
+    gc.collect()
+    gc.freeze()  # no worker's collector goes through what was imported, and all workers keep sharing those pages
     nursery = _Nursery(supervisor, found)
     try:
         nursery.run()
