@@ -116,7 +116,7 @@ def _seconds(values: Sequence[float]) -> dict[str, float]:
 def stalls(count: int) -> dict[str, Any]:
     """Stall so many times, then kill a rank so many times; say whether the verdicts are right and what is left."""
     rows = []
-    files_at_start = _open_files([os.getpid()])
+    files_at_start, processes_at_start = _open_files([os.getpid()]), set(descendants(os.getpid()))
     with ProcessesWorld(_SILENT) as world:
         world.run(_program(8))
         world.run(_program(1))
@@ -145,7 +145,7 @@ def stalls(count: int) -> dict[str, Any]:
         "rows": rows,
         "processes_left": after[0] - before[0],
         "descriptors_left": after[1] - before[1],
-        "processes_left_after_close": len(descendants(os.getpid())),
+        "processes_left_after_close": len(set(descendants(os.getpid())) - processes_at_start),
         "descriptors_left_after_close": _open_files([os.getpid()]) - files_at_start,
     }
 
