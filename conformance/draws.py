@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Generator, Iterator
 from typing import Final, TypeVar
 
 import hypothesis
@@ -58,6 +61,54 @@ def _draw_run(strategy: st.SearchStrategy[T], total: int, use: Callable[[T], Non
         passed_over = True
 
     each()
+
+
+def drawn_ahead(
+    family: str, count: int, *, seed: int, max_ranks: int, min_ranks: int = 1, most: int = 16
+) -> Generator[Program, None, None]:
+    """Give the Programs that `draw_values` draws, drawn by a thread of its own while earlier ones are in use.
+
+    For worlds whose ranks are other processes: there the thread that runs Programs mostly waits.
+
+    Parameters
+    ----------
+    most : int
+        How many are drawn ahead at most.
+    """
+    ready: queue.Queue[Program | BaseException | None] = queue.Queue(most)
+    gone = threading.Event()
+
+    def put(program: Program) -> None:
+        while not gone.is_set():
+            with contextlib.suppress(queue.Full):
+                ready.put(program, timeout=0.1)
+                return
+
+    def draw() -> None:
+        strategy = programs(family, max_ranks=max_ranks, min_ranks=min_ranks)
+        end: BaseException | None = None
+        try:
+            for run in range(-(-count // _DRAWN_AT_ONCE)):
+                if gone.is_set():
+                    return
+                _draw_run(strategy, count, put, seed=seed, run=run)
+        except BaseException as error:  # noqa: BLE001 -- raised by whoever waits for the next Program
+            end = error
+        while not gone.is_set():
+            with contextlib.suppress(queue.Full):
+                ready.put(end, timeout=0.1)
+                return
+
+    thread = threading.Thread(target=draw, name=f"allranks-draw-{family}")
+    thread.start()
+    try:
+        while isinstance(found := ready.get(), Program):
+            yield found
+        if found is not None:
+            raise found
+    finally:
+        gone.set()
+        thread.join()
 
 
 def draw_programs(family: str, count: int, use: Callable[[Program, int], None], *, seed: int, max_ranks: int) -> None:

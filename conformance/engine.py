@@ -6,6 +6,7 @@ then reduced with that requirement's own predicate.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import time
 from collections import Counter
@@ -18,7 +19,7 @@ from allranks.conformance.backend import Backend
 from allranks.conformance.casefile import Case
 from allranks.conformance.checks import Violation, judge
 from allranks.conformance.determinism import DETERMINISM, RUNS, parting
-from allranks.conformance.draws import draw_programs
+from allranks.conformance.draws import draw_programs, drawn_ahead
 from allranks.conformance.faults import PROGRAMS, in_turn, with_faults
 from allranks.conformance.narrowing import Contract, Narrowing
 from allranks.conformance.plan import planned
@@ -264,7 +265,13 @@ class Engine:
             elif not self._gives_up(family, examples):
                 self._run(program, family, examples)
 
-        draw_programs(family, count, use, seed=self.result.seed, max_ranks=self.max_ranks)
+        if self.world.deterministic:
+            draw_programs(family, count, use, seed=self.result.seed, max_ranks=self.max_ranks)
+        else:
+            ahead = drawn_ahead(family, count, seed=self.result.seed, max_ranks=self.max_ranks)
+            with contextlib.closing(ahead) as drawn_so_far:
+                for examples, program in enumerate(drawn_so_far, start=1):
+                    use(program, examples)
         self.result.draws[family] = drawn.hexdigest()
 
     def faulted(self) -> list[Program]:

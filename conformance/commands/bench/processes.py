@@ -16,14 +16,13 @@ from allranks.conformance import program as p
 from allranks.conformance.backend import RankContext
 from allranks.conformance.checks import CHECKS, judge
 from allranks.conformance.commands.bench.timed import watched
-from allranks.conformance.draws import draw_values
+from allranks.conformance.draws import drawn_ahead
 from allranks.conformance.narrowing import contract_of
 from allranks.conformance.plan import planned
 from allranks.conformance.program import Operand, Program, Region
 from allranks.conformance.requirements import FAMILIES
 from allranks.conformance.running import make_world
 from allranks.conformance.settings import Settings
-from allranks.conformance.strategies import programs
 from allranks.conformance.trace import Trace
 from allranks.conformance.worlds.launched import LaunchedWorld
 from allranks.conformance.worlds.processes.watch import descendants
@@ -151,7 +150,7 @@ def stalls(count: int) -> dict[str, Any]:
 
 
 def engine_row(settings: Settings, count: int) -> dict[str, Any]:
-    """Draw, run and judge Programs one after the other; say how fast that is by the clock, and where the time goes.
+    """Draw, run and judge Programs as `check` does; say how fast that is by the clock, and where the time goes.
 
     Parameters
     ----------
@@ -163,39 +162,31 @@ def engine_row(settings: Settings, count: int) -> dict[str, Any]:
     Returns
     -------
     dict
-        Milliseconds are for one Program. ``open_ms``, ``communicate_ms`` and ``close_ms`` are what a rank spends in the
-        communicator under test, on average over ranks; ``world_ms`` is the rest of a run: the Program on its way, the
-        ranks' own steps, where they meet, and what they tell.
+        Milliseconds are for one Program. ``draw_ms`` is how long a run had to wait for its Program: Programs are drawn
+        while others run. ``open_ms``, ``communicate_ms`` and ``close_ms`` are what a rank spends in the communicator
+        under test, on average over ranks; ``world_ms`` is the rest of a run: the Program on its way, the ranks' own
+        steps, where they meet, and what they tell.
     """
-    began = time.perf_counter()
-    drawn: list[Program] = []
-    for family in FAMILIES:
-        strategy = programs(family, max_ranks=settings.ranks, min_ranks=settings.ranks)
-        draw_values(strategy, count, drawn.append, seed=settings.seed)
-    draw_s = time.perf_counter() - began
     with watched(settings.backend) as (backend, times):
         began = time.perf_counter()
         with make_world(replace(settings, backend=backend)) as world:
-            contract = contract_of(world.backend)
-            drawn = [contract.within(program) for program in drawn]  # beyond it a library may wait until it gives up
-            world.run(drawn[0])
+            world.run(_program(1))
             start_s = time.perf_counter() - began
             spent, parts = _spent(world), times.mean(settings.ranks)
-            row = _timed_runs(world, drawn)
+            runs = _timed_runs(world, settings, count)
             spent = {who: seconds - spent[who] for who, seconds in _spent(world).items()}
             parts = {part: seconds - parts[part] for part, seconds in times.mean(settings.ranks).items()}
-    seconds = {"draw": draw_s, **row.seconds, **parts}
-    seconds["world"] = seconds["run"] - sum(parts.values())
-    each = {f"{part}_ms": round(taken / len(drawn) * 1e3, 2) for part, taken in seconds.items()}
-    every = draw_s + sum(row.seconds.values())
+    seconds = {**runs.seconds, **parts, "world": runs.seconds["run"] - sum(parts.values())}
+    each = {f"{part}_ms": round(taken / runs.programs * 1e3, 2) for part, taken in seconds.items()}
+    rest = (sum(runs.seconds.values()) - runs.seconds["run"]) / runs.programs
     return {
         "ranks": settings.ranks,
-        "programs": len(drawn),
-        "median_steps": row.median_steps,
-        "programs_per_second": round(len(drawn) / every, 1),
-        "at_median_length": round(1 / (row.at_median_s + every / len(drawn) - row.seconds["run"] / len(drawn)), 1),
+        "programs": runs.programs,
+        "median_steps": runs.median_steps,
+        "programs_per_second": round(runs.programs / sum(runs.seconds.values()), 1),
+        "at_median_length": round(1 / (runs.at_median_s + rest), 1),
         **each,
-        **{f"processor_ms_of_{who}": round(taken / len(drawn) * 1e3, 2) for who, taken in spent.items()},
+        **{f"processor_ms_of_{who}": round(taken / runs.programs * 1e3, 2) for who, taken in spent.items()},
         "start_s": round(start_s, 2),
         "load": round(os.getloadavg()[0], 1),
     }
@@ -205,30 +196,38 @@ def engine_row(settings: Settings, count: int) -> dict[str, Any]:
 class _Runs:
     """What Programs took, by what was done with them; `at_median_s` is a usual run of one of median length."""
 
+    programs: int
     seconds: dict[str, float]
     median_steps: float
     at_median_s: float
 
 
-def _timed_runs(world: ProcessesWorld | LaunchedWorld, drawn: Sequence[Program]) -> _Runs:
-    resolve = judged = 0.0
+def _timed_runs(world: ProcessesWorld | LaunchedWorld, settings: Settings, count: int) -> _Runs:
+    contract = contract_of(world.backend)  # beyond it a library may wait until it gives up
+    draw = resolve = judged = 0.0
     run: list[float] = []
     lengths: list[int] = []
-    for program in drawn:
+    for family in FAMILIES:
+        ahead = drawn_ahead(family, count, seed=settings.seed, min_ranks=settings.ranks, max_ranks=settings.ranks)
         began = time.perf_counter()
-        plan = list(planned(program))
-        resolved = time.perf_counter()
-        trace = world.run(program, plan=plan)
-        ran = time.perf_counter()
-        judge(program, trace, tuple(CHECKS), plan=plan)
-        judged += time.perf_counter() - ran
-        resolve += resolved - began
-        run.append(ran - resolved)
-        lengths.append(len(plan))
+        for drawn in ahead:
+            program, found = contract.within(drawn), time.perf_counter()
+            plan = list(planned(program))
+            resolved = time.perf_counter()
+            trace = world.run(program, plan=plan)
+            ran = time.perf_counter()
+            judge(program, trace, tuple(CHECKS), plan=plan)
+            draw += found - began
+            resolve += resolved - found
+            run.append(ran - resolved)
+            lengths.append(sum(not step.follows for step in plan))  # a compound step is one
+            began = time.perf_counter()
+            judged += began - ran
     median = statistics.median(lengths)
     typical = [seconds for seconds, length in zip(run, lengths, strict=True) if length == median] or run
     return _Runs(
-        seconds={"resolve": resolve, "run": sum(run), "judge": judged},
+        programs=len(run),
+        seconds={"draw": draw, "resolve": resolve, "run": sum(run), "judge": judged},
         median_steps=median,
         at_median_s=statistics.median(typical),
     )
