@@ -37,7 +37,7 @@ def test_nothing_is_left_when_nobody_wants_more() -> None:
 
 
 def test_an_error_in_drawing_is_raised_where_programs_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*given: object, **named: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("drawn by nobody")
 
     monkeypatch.setattr(draws, "_draw_run", broken)
