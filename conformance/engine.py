@@ -27,6 +27,7 @@ from allranks.conformance.program import Program
 from allranks.conformance.reduce import reduce_program
 from allranks.conformance.requirements import FAMILIES, REQUIREMENTS
 from allranks.conformance.schedules import realised
+from allranks.conformance.strategies import programs
 from allranks.conformance.trace import HOST, Trace
 from allranks.conformance.worlds import World
 from allranks.conformance.worlds.threads import QUIET_TIMEOUT_S, RunOptions, ThreadsWorld
@@ -237,6 +238,7 @@ class Engine:
         self._long: Counter[str] = Counter()
         self.most_ranks = machine.device_count if world is None else max_ranks
         self.max_ranks = max_ranks
+        self._judged = tuple(name for name in requirements if name not in unseen)
         self.progress = progress
         self.starting = starting
         self.result = Result(
@@ -268,7 +270,7 @@ class Engine:
         if self.world.deterministic:
             draw_programs(family, count, use, seed=self.result.seed, max_ranks=self.max_ranks)
         else:
-            ahead = drawn_ahead(family, count, seed=self.result.seed, max_ranks=self.max_ranks)
+            ahead = drawn_ahead(programs(family, max_ranks=self.max_ranks), count, seed=self.result.seed)
             with contextlib.closing(ahead) as drawn_so_far:
                 for examples, program in enumerate(drawn_so_far, start=1):
                     use(program, examples)
@@ -318,7 +320,7 @@ class Engine:
             differs = parting(trace, lambda: self.world.run(program, plan=plan), plan, times=again)
             if differs is not None:
                 ran.differs = _finding(program, trace, differs, source, examples)
-        for name, outcome in judge(program, trace, result.requirements, plan=plan).items():
+        for name, outcome in judge(program, trace, self._judged, plan=plan).items():
             ran.tallies[name] = Tally(outcome.evaluated, outcome.inconclusive, len(outcome.violations))
             if outcome.violations and name not in result.findings:
                 ran.findings.append(_finding(program, trace, outcome.violations[0], source, examples))

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from allranks.conformance.backend import Backend, load_backend, versions_of
-from allranks.conformance.program import Program
 from allranks.conformance.trace import Event
 from allranks.conformance.worlds.crew import connect
 from allranks.conformance.worlds.player import Played, Player
+from allranks.conformance.worlds.processes.parcel import pickled, unpack
 from allranks.conformance.worlds.sentinel import mapped
 from allranks.conformance.worlds.wire import Lane, MpiWire, StoreWire, Wire
 from allranks.errors import UsageError
@@ -27,10 +27,10 @@ _PR_SET_PDEATHSIG: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """Play a Program: its number, counted by whoever gives it."""
+    """Play a Program: its number, counted by whoever gives it, and what `pack` made of it."""
 
     run: int
-    program: Program
+    packed: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +111,8 @@ def main(arguments: Sequence[str]) -> None:
             return
         if isinstance(play, Halt):  # it came to its end all the same
             continue
-        played = player.play(play.run, play.program, look)
-        connection.send(Answer(play.run, played))
+        played = player.play(play.run, *unpack(play.packed), look)
+        connection.send_bytes(pickled(Answer(play.run, played)))
         over = played.over
     while True:  # the session is stuck in its thread: wait for the end
         try:

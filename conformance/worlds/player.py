@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
 from allranks.conformance.backend import Backend
-from allranks.conformance.plan import Planned, planned
+from allranks.conformance.plan import Planned
 from allranks.conformance.program import Program
 from allranks.conformance.trace import CLOSING, OPENING, Event
 from allranks.conformance.worlds.arena import Arena
@@ -180,14 +180,16 @@ class Player:
         while True:
             self._jobs.get()()
 
-    def play(self, run: int, program: Program, look: Callable[[], Event | None] = lambda: None) -> Played:
+    def play(
+        self, run: int, program: Program, plan: list[Planned], look: Callable[[], Event | None] = lambda: None
+    ) -> Played:
         """Play this rank's part; the answer comes at the end, or when the deadline has passed without a change.
 
         A change of any rank counts: while one gets further, however slowly, those that wait for it are not stuck.
         Meanwhile `look` is called ten times a second. If it gives an event, the run has no end; the event is that of
         the step that the rank is in.
         """
-        session = self._session(run, program, list(planned(program)))
+        session = self._session(run, program, plan)
         over = threading.Event()
 
         def job() -> None:

@@ -7,14 +7,14 @@ import signal
 import statistics
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from allranks.conformance import program as p
 from allranks.conformance.backend import RankContext
-from allranks.conformance.checks import CHECKS, judge
+from allranks.conformance.checks import CHECKS, UNSEEN_IN_HOST, judge
 from allranks.conformance.commands.bench.timed import watched
 from allranks.conformance.draws import drawn_ahead
 from allranks.conformance.narrowing import contract_of
@@ -23,6 +23,7 @@ from allranks.conformance.program import Operand, Program, Region
 from allranks.conformance.requirements import FAMILIES
 from allranks.conformance.running import make_world
 from allranks.conformance.settings import Settings
+from allranks.conformance.strategies import programs
 from allranks.conformance.trace import Trace
 from allranks.conformance.worlds.launched import LaunchedWorld
 from allranks.conformance.worlds.processes.watch import descendants
@@ -31,6 +32,9 @@ from allranks.conformance.worlds.processes.world import ProcessesWorld
 _REGION: Final = Operand(Region())
 _STEP: Final = 1
 _RANKS: Final = 2
+_SEEN: Final = tuple(name for name in CHECKS if name not in UNSEEN_IN_HOST)
+# How many steps and situations the shortest Programs of a family have that say much, at least and at most.
+_SHORT: Final = {"RDV": (3, 4), "CACHE": (1, 2), "NVLS": (3, 6), "LIFE": (2, 3), "COLL": (5, 6)}
 
 
 class Silent:
@@ -149,7 +153,7 @@ def stalls(count: int) -> dict[str, Any]:
     }
 
 
-def engine_row(settings: Settings, count: int) -> dict[str, Any]:
+def engine_rows(settings: Settings, count: int) -> list[dict[str, Any]]:
     """Draw, run and judge Programs as `check` does; say how fast that is by the clock, and where the time goes.
 
     Parameters
@@ -161,33 +165,41 @@ def engine_row(settings: Settings, count: int) -> dict[str, Any]:
 
     Returns
     -------
-    dict
-        Milliseconds are for one Program. ``draw_ms`` is how long a run had to wait for its Program: Programs are drawn
-        while others run. ``open_ms``, ``communicate_ms`` and ``close_ms`` are what a rank spends in the communicator
-        under test, on average over ranks; ``world_ms`` is the rest of a run: the Program on its way, the ranks' own
-        steps, where they meet, and what they tell.
+    list of dict
+        A row for short Programs, in the median of 9 steps, 4 of them collective, and one for those that `check` draws,
+        of the families that the backend has something for. Milliseconds are for one Program. ``draw_ms`` is how long a
+        run had to wait for its Program: Programs are drawn while others run. ``open_ms``, ``communicate_ms`` and
+        ``close_ms`` are what a rank spends in the communicator under test, on average over ranks; ``world_ms`` is the
+        rest of a run: the Program on its way, the ranks' own steps, where they meet, and what they tell.
     """
+    rows = []
     with watched(settings.backend) as (backend, times):
         began = time.perf_counter()
         with make_world(replace(settings, backend=backend)) as world:
-            world.run(_program(1))
+            known = world.run(_program(1)).capabilities
             start_s = time.perf_counter() - began
-            spent, parts = _spent(world), times.mean(settings.ranks)
-            runs = _timed_runs(world, settings, count)
-            spent = {who: seconds - spent[who] for who, seconds in _spent(world).items()}
-            parts = {part: seconds - parts[part] for part, seconds in times.mean(settings.ranks).items()}
+            families = [family for family in FAMILIES if family != "NVLS" or "multicast" in known]
+            for name, lengths in (("short", _SHORT), ("usual", {})):
+                spent, parts = _spent(world), times.mean(settings.ranks)
+                runs = _timed_runs(world, settings, {family: lengths.get(family, ()) for family in families}, count)
+                spent = {who: seconds - spent[who] for who, seconds in _spent(world).items()}
+                parts = {part: seconds - parts[part] for part, seconds in times.mean(settings.ranks).items()}
+                rows.append({"programs_are": name, **_row(settings, runs, spent, parts), "start_s": round(start_s, 2)})
+    return rows
+
+
+def _row(settings: Settings, runs: _Runs, spent: dict[str, float], parts: dict[str, float]) -> dict[str, Any]:
     seconds = {**runs.seconds, **parts, "world": runs.seconds["run"] - sum(parts.values())}
-    each = {f"{part}_ms": round(taken / runs.programs * 1e3, 2) for part, taken in seconds.items()}
     rest = (sum(runs.seconds.values()) - runs.seconds["run"]) / runs.programs
     return {
         "ranks": settings.ranks,
         "programs": runs.programs,
         "median_steps": runs.median_steps,
+        "median_collective_steps": runs.median_collective,
         "programs_per_second": round(runs.programs / sum(runs.seconds.values()), 1),
         "at_median_length": round(1 / (runs.at_median_s + rest), 1),
-        **each,
+        **{f"{part}_ms": round(taken / runs.programs * 1e3, 2) for part, taken in seconds.items()},
         **{f"processor_ms_of_{who}": round(taken / runs.programs * 1e3, 2) for who, taken in spent.items()},
-        "start_s": round(start_s, 2),
         "load": round(os.getloadavg()[0], 1),
     }
 
@@ -199,16 +211,22 @@ class _Runs:
     programs: int
     seconds: dict[str, float]
     median_steps: float
+    median_collective: float
     at_median_s: float
 
 
-def _timed_runs(world: ProcessesWorld | LaunchedWorld, settings: Settings, count: int) -> _Runs:
+def _timed_runs(
+    world: ProcessesWorld | LaunchedWorld, settings: Settings, families: Mapping[str, tuple[int, ...]], count: int
+) -> _Runs:
     contract = contract_of(world.backend)  # beyond it a library may wait until it gives up
     draw = resolve = judged = 0.0
     run: list[float] = []
     lengths: list[int] = []
-    for family in FAMILIES:
-        ahead = drawn_ahead(family, count, seed=settings.seed, min_ranks=settings.ranks, max_ranks=settings.ranks)
+    collective: list[int] = []
+    for family, between in families.items():
+        least, most = between or (None, None)
+        strategy = programs(family, min_ranks=settings.ranks, max_ranks=settings.ranks, min_steps=least, max_steps=most)
+        ahead = drawn_ahead(strategy, count, seed=settings.seed)
         began = time.perf_counter()
         for drawn in ahead:
             program, found = contract.within(drawn), time.perf_counter()
@@ -216,11 +234,13 @@ def _timed_runs(world: ProcessesWorld | LaunchedWorld, settings: Settings, count
             resolved = time.perf_counter()
             trace = world.run(program, plan=plan)
             ran = time.perf_counter()
-            judge(program, trace, tuple(CHECKS), plan=plan)
+            judge(program, trace, _SEEN, plan=plan)
             draw += found - began
             resolve += resolved - found
             run.append(ran - resolved)
-            lengths.append(sum(not step.follows for step in plan))  # a compound step is one
+            steps = [step for step in plan if not step.follows]  # a compound step is one
+            lengths.append(len(steps))
+            collective.append(sum(step.collective and step.applies for step in steps))
             began = time.perf_counter()
             judged += began - ran
     median = statistics.median(lengths)
@@ -229,6 +249,7 @@ def _timed_runs(world: ProcessesWorld | LaunchedWorld, settings: Settings, count
         programs=len(run),
         seconds={"draw": draw, "resolve": resolve, "run": sum(run), "judge": judged},
         median_steps=median,
+        median_collective=statistics.median(collective),
         at_median_s=statistics.median(typical),
     )
 

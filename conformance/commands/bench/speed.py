@@ -126,9 +126,9 @@ def engine(argv: list[str]) -> int:
         )
         if settings.launcher == "none":
             raise UsageError("launcher='none': the benchmark starts its ranks itself")
-        row = world_processes.engine_row(settings, arguments.programs)
+        rows = world_processes.engine_rows(settings, arguments.programs)
         facts = {"backend": arguments.backend, "world": world}
-        emit({"benchmark": "engine", **facts, "rows": [row]}, arguments.json)
+        emit({"benchmark": "engine", **facts, "rows": rows}, arguments.json)
         return 0
     rows = [_engine_row(arguments, ranks) for ranks in (2, 4, 8, 16, 72)]
     emit({"benchmark": "engine", "backend": arguments.backend, "rows": rows}, arguments.json)
