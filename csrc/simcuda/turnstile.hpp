@@ -155,6 +155,14 @@ class Turnstile {
   bool await_run(std::uint64_t quiet_ms);
   // Unwinds and ends every fiber; for the end of a node.
   void drain();
+  // The same for the fibers of one process, with the turn held by a thread outside of a run.
+  void end_tasks_of(const Process& process);
+  // Has every thread that waits outside of a run look again, also at whether it is abandoned.
+  void wake_outside() { changed_.notify_all(); }
+  // True while some thread waits outside of a run: it may be about to look at what it waits for.
+  bool waited_outside() const { return outside_waiters_ > 0; }
+  // Fibers that wait, in order of their making.
+  std::vector<const Task*> waiting_fibers() const;
 
   struct Moment {
     bool stall = false;
@@ -223,6 +231,7 @@ class Turnstile {
 
   bool run_active_ = false;
   bool draining_ = false;
+  const Process* ending_ = nullptr;  // whose fibers are being unwound
   int expected_ = 0;
   int entered_ = 0;
   std::vector<std::unique_ptr<Task>> entering_;
