@@ -1,8 +1,8 @@
 """Generate what the client library and the broker need to know of the entry points that are simulated.
 
-Writes ``remote_calls.inc``, the list that both sides number the calls by, and ``client_calls.cpp``: a definition of each
-of them, under its names in cuda.h, that has the broker carry it out; old symbols of theirs; a stub for every other
-function of cuda.h; and the tables of make_stubs.py that error texts and cuGetProcAddress answer from.
+Writes LIST, by which both sides number the calls; OUTPUT, which defines each of them to be carried out by the broker;
+and beside OUTPUT a file ``_rest``: old symbols of theirs, a stub for every other function of cuda.h, and the tables
+that error texts and cuGetProcAddress answer from.
 
 Usage: make_client.py CUDA_H LIST OUTPUT SOURCE...
 The SOURCEs are the files of entry/; those that the client library is built with itself have ``client:`` before them.

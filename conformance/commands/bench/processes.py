@@ -18,8 +18,8 @@ from allranks.conformance.narrowing import contract_of
 from allranks.conformance.plan import planned
 from allranks.conformance.program import Operand, Program, Region
 from allranks.conformance.trace import Trace
-from allranks.conformance.worlds.processes.watch import descendants
 from allranks.conformance.worlds.processes.world import ProcessesWorld
+from allranks.processes.watch import descendants
 
 _REGION: Final = Operand(Region())
 _STEP: Final = 1

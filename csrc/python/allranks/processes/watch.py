@@ -15,7 +15,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from allranks.conformance.worlds.processes.system_calls import SystemCall, by_number, has_timeout
+from allranks.processes.system_calls import SystemCall, by_number, has_timeout
 
 State = Literal["computing", "timed", "blocked", "stopped"]
 
