@@ -78,11 +78,20 @@ def _library() -> ctypes.CDLL:
         "simcuBrokerStop": (None, [handle]),
         "simcuBrokerDestroy": (None, [handle]),
         "simcuLastError": (text, []),
+        "cuGetErrorName": (ctypes.c_int, [ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)]),
     }
     for name, (result, arguments) in signatures.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
     return library
+
+
+@functools.cache
+def error_name(code: int) -> str:
+    """Give the name of a ``CUresult``."""
+    name = ctypes.c_char_p()
+    _library().cuGetErrorName(code, ctypes.byref(name))
+    return name.value.decode() if name.value else f"CUresult {code}"
 
 
 def _machine(machine: Machine) -> _Machine:
