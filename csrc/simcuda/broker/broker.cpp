@@ -241,7 +241,8 @@ bool Broker::serve_one(Guest& guest, Line& line, wire::Reader& in, wire::Writer&
       out.put(result);
     } else {
       understood = what.serve(in, out, result);
-      if (result != CUDA_SUCCESS) guest.note_failure(what.call, result);
+      // A call that was given up, because its process is gone, has not failed.
+      if (result != CUDA_SUCCESS && !guest.ended) guest.note_failure(what.call, result);
     }
     guest.memory->deliver(line.socket);
   } catch (const std::exception&) {  // no memory for what the arguments ask for
