@@ -21,7 +21,7 @@ PYTHON_FOLDERS := $(wildcard csrc refimpl conformance stress tests)
 ARGS ?=
 
 .DELETE_ON_ERROR:
-.PHONY: help check test bench lint types sanitize format wheel stubs evidence-programs communicators evidence-corpus evidence-processes clean
+.PHONY: help check test bench lint types sanitize format wheel stubs evidence-programs communicators evidence-corpus evidence-processes evidence-kills clean
 .DEFAULT_GOAL := help
 
 help:  ## list the commands
@@ -80,6 +80,13 @@ evidence-processes: $(DONE)/install  ## 200 stalls and 200 killed ranks in a row
 	@mkdir -p $(EVIDENCE)
 	$(BIN)/allranks bench stall --world processes --stalls 200 --json > $(EVIDENCE)/processes.json
 	@cat $(EVIDENCE)/processes.json
+
+# The tests' own client programs are started by it, so it runs from here.
+evidence-kills: $(DONE)/test-tools  ## 1,000 rounds of four processes of which one is killed at a random driver call, and how fast a node is
+	@mkdir -p $(EVIDENCE)
+	env PYTHONPATH="$(CURDIR)" $(BIN)/python -P -m tests.sim.run.kills 1000 1 > $(EVIDENCE)/kills.json
+	env PYTHONPATH="$(CURDIR)" $(BIN)/python -P -m tests.sim.run.figures > $(EVIDENCE)/sim-run.json
+	@cat $(EVIDENCE)/kills.json $(EVIDENCE)/sim-run.json
 
 $(EVIDENCE)/programs-%.json: $(DONE)/install
 	@mkdir -p $(EVIDENCE)

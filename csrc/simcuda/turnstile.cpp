@@ -54,7 +54,7 @@ std::uint64_t Turnstile::now_us() const {
 WaitResult Turnstile::wait(const WaitSpec& spec) {
   progress_.fetch_add(1, std::memory_order_relaxed);
   if (spec.ready()) return WaitResult::kReady;
-  return current_ != nullptr ? wait_as_task(*current_, spec) : wait_outside(spec);
+  return current_ != nullptr ? wait_as_task(*current_, spec) : wait_outside(spec, Waits::kForCondition);
 }
 
 WaitResult Turnstile::wait_as_task(Task& task, const WaitSpec& spec) {
@@ -69,7 +69,7 @@ WaitResult Turnstile::wait_as_task(Task& task, const WaitSpec& spec) {
   return task.result;
 }
 
-WaitResult Turnstile::wait_outside(const WaitSpec& spec) {
+WaitResult Turnstile::wait_outside(const WaitSpec& spec, Waits waits) {
   std::unique_lock lock(mutex_, std::adopt_lock);
   const std::uint64_t deadline_us = spec.timeout_us == kNoTimeout ? kNoTimeout : now_us() + spec.timeout_us;
   WaitResult result = WaitResult::kReady;
@@ -93,7 +93,9 @@ WaitResult Turnstile::wait_outside(const WaitSpec& spec) {
     std::uint64_t wake_us = deadline_us;
     for (const Waiter& waiter : waiting_) wake_us = std::min(wake_us, waiter.task->deadline_us);
     const Blocking blocking;
+    const int carriers = waits == Waits::kForWork ? 1 : 0;
     ++outside_waiters_;
+    idle_carriers_ += carriers;
     thread.waiting = &spec;
     if (wake_us == kNoTimeout) {
       changed_.wait(lock);
@@ -101,6 +103,7 @@ WaitResult Turnstile::wait_outside(const WaitSpec& spec) {
       changed_.wait_for(lock, std::chrono::microseconds(wake_us - now));
     }
     thread.waiting = nullptr;
+    idle_carriers_ -= carriers;
     --outside_waiters_;
     expire_deadlines();
   }
@@ -217,6 +220,8 @@ void Turnstile::drain() {
   draining_ = false;
   changed_.notify_all();
 }
+
+void Turnstile::carry_out_until(const std::function<bool()>& over) { wait_outside({.ready = over}, Waits::kForWork); }
 
 void Turnstile::end_tasks_of(const Process& process) {
   const auto belongs = [&](const Task& task) { return task.is_fiber && task.process == &process; };

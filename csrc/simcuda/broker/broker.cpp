@@ -77,6 +77,7 @@ Broker::Broker(const simcuMachine& machine, const simcuBrokerOptions& options) :
   address_ = name + ":" + secret;
   listening_ = listen_at(name);
   accepting_ = std::thread([this] { accept_all(); });
+  carrying_ = std::thread([this] { carry_out_work(); });
 }
 
 Broker::~Broker() { stop(); }
@@ -90,6 +91,17 @@ void Broker::stop() {
     quiet_.wait(lock, [&] { return connections_.empty(); });
   }
   if (accepting_.joinable()) accepting_.join();
+  {
+    const Turnstile::Turn turn(node_.turnstile);
+    done_ = true;
+    node_.turnstile.wake_outside();
+  }
+  if (carrying_.joinable()) carrying_.join();
+}
+
+void Broker::carry_out_work() {
+  const Turnstile::Turn turn(node_.turnstile);
+  node_.turnstile.carry_out_until([this] { return done_.load(); });
 }
 
 void Broker::accept_all() {
@@ -160,6 +172,7 @@ void Broker::attend_calls(const wire::Hello& hello, pid_t pid, int socket) {
   out.put(std::uint32_t{1});
   if (out.send(line.socket)) serve(*guest, line);
   guest->remove(line);
+  this_thread() = ThreadState{};  // not before nobody looks at it any more
 }
 
 std::shared_ptr<Guest> Broker::begin(const wire::Hello& hello, pid_t pid) {
@@ -218,7 +231,6 @@ void Broker::serve(Guest& guest, Line& line) {
   while (in.receive(line.socket) && serve_one(guest, line, in, out) && out.send(line.socket)) {
     ++progress_;
   }
-  thread = ThreadState{};
 }
 
 bool Broker::serve_one(Guest& guest, Line& line, wire::Reader& in, wire::Writer& out) {
@@ -274,7 +286,7 @@ void Broker::kill_at(const Guest& guest, std::uint64_t call, bool after) {
 bool Broker::at_rest() {
   const std::vector<std::shared_ptr<Guest>> all = guests();
   const Turnstile::Turn turn(node_.turnstile);
-  bool rest = true;
+  bool rest = !node_.turnstile.has_work();
   for (const std::shared_ptr<Guest>& guest : all) {
     guest->visit_lines([&](const Line& line) {
       if (line.call == nullptr) return;

@@ -43,6 +43,8 @@ class Broker {
 
  private:
   void accept_all();
+  // Work on streams goes on while its process does something else, as a device would.
+  void carry_out_work();
   // One connection, from its first message to its end.
   void attend(int socket);
   void attend_life_line(const wire::Hello& hello, pid_t pid, int socket);
@@ -63,6 +65,8 @@ class Broker {
   std::string address_;
   wire::Descriptor listening_;
   std::thread accepting_;
+  std::thread carrying_;
+  std::atomic<bool> done_ = false;
 
   std::atomic<std::uint64_t> progress_ = 0;
   std::atomic<std::uint64_t> refused_ = 0;

@@ -123,6 +123,21 @@ assert other.raw == data
     )
 
 
+def test_work_goes_on_while_its_process_does_something_else() -> None:
+    with Broker(sim.machine("h100", devices=1)) as broker:
+        client(
+            broker,
+            """
+start(0)
+a = answer('cuMemAlloc_v2', 100)
+ok('cuMemsetD8Async', a, 7, 100, None)
+back = ctypes.create_string_buffer(100)
+ok('cuMemcpyDtoHAsync_v2', back, a, 100, None)
+while back.raw[99] != 7: os.sched_yield()
+""",
+        )
+
+
 def test_a_host_pointer_that_leads_nowhere(broker: Broker) -> None:
     client(
         broker,

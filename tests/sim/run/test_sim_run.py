@@ -51,6 +51,13 @@ def test_who_waits_in_what_for_whom(sim_run: SimRun) -> None:
     assert "waits in cuMulticastBindAddr" in ran.err
 
 
+def test_whoever_waits_for_one_that_has_ended(sim_run: SimRun) -> None:
+    ran = sim_run(3, program("team", "gone"))
+    assert ran.report["hang"] == "blocked"
+    assert set(ran.texts("hang")[1:]) == {"waits in cuMulticastBindAddr for multicast object 0; rank 2 had ended"}
+    assert [kind for kind in ran.kinds(2) if kind != "alive"] == []
+
+
 def test_a_wait_outside_of_the_driver_is_named_too(sim_run: SimRun) -> None:
     ran = sim_run(2, python(START + "import signal\nif RANK == 1: signal.pause()"))
     assert ran.code == 1

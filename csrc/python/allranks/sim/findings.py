@@ -126,9 +126,15 @@ def waits_of(rank: int, ended: Ended) -> list[str]:
         if client["rank"] == rank and client["alive"]:
             for wait in client["waits"]:
                 ranks = ", ".join(map(str, wait["waits_for"]))
-                whom = f", for rank{'s' if len(wait['waits_for']) > 1 else ''} {ranks}" if ranks else ""
+                whom = f", for rank{'s' if len(wait['waits_for']) > 1 else ''} {ranks}" if ranks else _without(ended)
                 said.append(f"waits in {wait['call']} for {wait['object']}{whom}")
     return said or _at(ended.stuck[rank])
+
+
+def _without(ended: Ended) -> str:
+    """Say who cannot be waited for any more, where the driver knows nobody who is missing."""
+    gone = sorted(set(ended.statuses) - set(ended.stuck))
+    return f"; rank{'s' if len(gone) > 1 else ''} {', '.join(map(str, gone))} had ended" if gone else ""
 
 
 def _at(threads: list[ThreadState]) -> list[str]:
