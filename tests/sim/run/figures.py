@@ -21,14 +21,15 @@ from allranks import sim
 from allranks.sim.broker import Broker, client_folder
 from tests.sim.run.conftest import environment, program, python
 
-CYCLES: Final = 5000
+CYCLES: Final = 2000
+BEST_OF: Final = 5  # others may use the machine too
 BINDINGS: Final = [sys.executable, "-m", "tests.sim.run.programs.bindings", str(CYCLES)]
 ROUND_TRIPS: Final = """
 import time
 start(0)
 value = ctypes.c_int()
 get = cuda.cuDeviceGetCount
-for name, count in (("call", 30000), ("launch", 30000)):
+for name, count in (("call", 10000), ("launch", 10000)):
     if name == "launch":
         function = answer("cuModuleGetFunction", answer("cuModuleLoadData", b"\\x7fELF" + bytes(60)), b"kernel")
         arguments = [ctypes.c_uint64(n) for n in (function, 1, 1, 1, 32, 1, 1, 0, 0, 0, 0)]
@@ -89,16 +90,19 @@ def main() -> dict[str, Any]:
     with Broker(sim.machine("h100", devices=72)) as all_72:
         all_72.report()
         idle_72 = resident_kib() - before
-    call, launch = map(float, under_a_broker(python(ROUND_TRIPS)).split())
+    trips = [under_a_broker(python(ROUND_TRIPS)).split() for _ in range(BEST_OF)]
+    call, launch = (min(float(trip[place]) for trip in trips) for place in (0, 1))
     return {
         "command": "python -m tests.sim.run.figures",
         "processors": len(os.sched_getaffinity(0)),
         "machine": platform.machine(),
+        "best_of": BEST_OF,
+        "load_average": round(os.getloadavg()[0], 1),
         "call_us": round(call, 1),
         "launches_per_second": round(1e6 / launch),
         "cycle_us": {
-            "embedded": embedded_cycle_us(),
-            "under_a_broker": float(under_a_broker(BINDINGS).split()[0]),
+            "embedded": min(embedded_cycle_us() for _ in range(BEST_OF)),
+            "under_a_broker": min(float(under_a_broker(BINDINGS).split()[0]) for _ in range(BEST_OF)),
             "hardware": 75,
         },
         "idle_node_kib": {"8 devices": idle, "72 devices": idle_72},
