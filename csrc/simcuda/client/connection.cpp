@@ -120,14 +120,13 @@ Connection* Connection::of_thread(CUresult& refusal) {
   if (known != nullptr && pthread_getspecific(own.key) == known) return known;
   const std::lock_guard lock(own.mutex);
   if (!own.begun) begin(own);
-  refusal = own.node ? CUDA_ERROR_SYSTEM_NOT_READY : CUDA_ERROR_NO_DEVICE;
-  if (own.life_line < 0) {
-    if (own.node) lost();
+  if (!own.node) {
+    refusal = CUDA_ERROR_NO_DEVICE;
     return nullptr;
   }
-  const int socket = reach(*own.node, own.hello, wire::Purpose::kCalls);
+  const int socket = own.life_line < 0 ? -1 : reach(*own.node, own.hello, wire::Purpose::kCalls);
   if (socket < 0) {
-    lost();
+    refusal = lost();
     return nullptr;
   }
   known = new Connection(socket);

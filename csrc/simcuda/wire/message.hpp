@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -52,7 +53,7 @@ class Writer {
   template <typename T>
   void put(const T& value) {
     static_assert(std::is_trivially_copyable_v<T>);
-    put_bytes(&value, sizeof value);
+    put_bytes(static_cast<const void*>(std::addressof(value)), sizeof(T));
   }
   void put_text(const std::string& text);
   // The receiver gets a copy of it. The writer closes it afterwards only if it is `owned`.
@@ -79,7 +80,7 @@ class Reader {
   template <typename T>
   bool take(T& value) {
     static_assert(std::is_trivially_copyable_v<T>);
-    return take_bytes(&value, sizeof value);
+    return take_bytes(static_cast<void*>(std::addressof(value)), sizeof(T));
   }
   bool take_text(std::string& text);
   std::size_t left() const { return size_ - at_; }

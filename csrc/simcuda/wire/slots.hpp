@@ -33,7 +33,8 @@ struct OneWay {
 
 template <typename T, std::size_t Index>
 struct Slot<T, Value, Index> : OneWay {
-  T value{};
+  // Not all enumerations of cuda.h have a 0; `take` comes first.
+  T value{};  // NOLINT(bugprone-invalid-enum-default-initialization)
 
   template <typename Arguments>
   static bool put(Writer& out, const Arguments& all) {

@@ -27,6 +27,7 @@ RANKS: Final = 4
 CALLS: Final = 64  # what rank 1 needs at least; a number that is never reached kills nobody
 COMMAND: Final = [sys.executable, "-S", "-m", "tests.sim.run.programs.churn"]
 LIMIT_S: Final = 120.0
+SHARED_MEMORY_S: Final = 30.0
 
 
 def sockets_named(name: str) -> list[str]:
@@ -34,18 +35,26 @@ def sockets_named(name: str) -> list[str]:
     return [line for line in Path("/proc/net/unix").read_text(encoding="utf-8").splitlines() if name in line]
 
 
-def left_in_shared_memory(before: set[str]) -> list[str]:
-    """Give new entries of /dev/shm that no process has: what others on this machine are at is theirs."""
-    left = set(os.listdir("/dev/shm")) - before
+def left_in_shared_memory(before: set[str]) -> set[str]:
+    """Give new entries of /dev/shm that no process has and that stay: what others are at is theirs, and goes."""
+    until = time.monotonic() + SHARED_MEMORY_S
+    left = unheld(set(os.listdir("/dev/shm")) - before)
+    while left and time.monotonic() < until:
+        left = unheld(left & set(os.listdir("/dev/shm")))
+    return left
+
+
+def unheld(names: set[str]) -> set[str]:
+    """Keep those entries of /dev/shm that no process has mapped."""
     for maps in Path("/proc").glob("[0-9]*/maps"):
-        if not left:
+        if not names:
             break
         try:
             held = maps.read_text(encoding="utf-8", errors="replace")
         except OSError:
             continue
-        left = {name for name in left if f"/dev/shm/{name}" not in held}
-    return sorted(name for name in left if Path("/dev/shm", name).exists())
+        names = {name for name in names if f"/dev/shm/{name}" not in held}
+    return names
 
 
 def play(rank: int, call: int, *, after: bool) -> Counter[str]:
@@ -65,7 +74,7 @@ def play(rank: int, call: int, *, after: bool) -> Counter[str]:
     assert report["used"] == {"memory_bytes": 0, "multicast_bytes": 0}, f"{said}: {report['used']}"
     assert not any(client["alive"] for client in report["clients"]), said
     assert descendants(os.getpid()) == [], said
-    assert left_in_shared_memory(shared) == [], said
+    assert not left_in_shared_memory(shared), said
     assert sockets_named(name) == [], said
     return Counter(
         outcome(ended.statuses[other], blocked=other in ended.stuck) for other in range(RANKS) if other != rank
