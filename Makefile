@@ -21,7 +21,7 @@ PYTHON_FOLDERS := $(wildcard csrc refimpl conformance stress tests)
 ARGS ?=
 
 .DELETE_ON_ERROR:
-.PHONY: help check test bench lint types sanitize format wheel stubs evidence-programs communicators evidence-corpus evidence-processes clean
+.PHONY: help check test bench lint types sanitize format wheel stubs evidence-programs communicators evidence-corpus evidence-processes evidence-kills clean
 .DEFAULT_GOAL := help
 
 help:  ## list the commands
@@ -51,7 +51,7 @@ types: $(DONE)/install $(DONE)/test-tools $(DONE)/develop  ## mypy --strict on t
 
 # Tests that start interpreter after interpreter to run the same C++ again, or none of it.
 SANITIZE_WITHOUT := $(patsubst %,tests/conformance/test_%.py,bench check draws plugin reduce situations strategies unruly) \
-                    tests/conformance/worlds tests/communicators
+                    tests/conformance/worlds tests/communicators tests/processes
 
 sanitize: $(DONE)/test-tools  ## the tests, on C++ built with AddressSanitizer and UndefinedBehaviorSanitizer
 	@$(MAKE) --no-print-directory $(DONE)/sanitize
@@ -80,6 +80,13 @@ evidence-processes: $(DONE)/install  ## 200 stalls and 200 killed ranks in a row
 	@mkdir -p $(EVIDENCE)
 	$(BIN)/allranks bench stall --world processes --stalls 200 --json > $(EVIDENCE)/processes.json
 	@cat $(EVIDENCE)/processes.json
+
+# The tests' own client programs are started by it, so it runs from here.
+evidence-kills: $(DONE)/test-tools  ## 1,000 rounds of four processes of which one is killed at a random driver call, and how fast a node is
+	@mkdir -p $(EVIDENCE)
+	env PYTHONPATH="$(CURDIR)" $(BIN)/python -P -m tests.sim.run.kills 1000 1 > $(EVIDENCE)/kills.json
+	env PYTHONPATH="$(CURDIR)" $(BIN)/python -P -m tests.sim.run.figures > $(EVIDENCE)/sim-run.json
+	@cat $(EVIDENCE)/kills.json $(EVIDENCE)/sim-run.json
 
 $(EVIDENCE)/programs-%.json: $(DONE)/install
 	@mkdir -p $(EVIDENCE)

@@ -26,8 +26,8 @@ from allranks.conformance.settings import Settings
 from allranks.conformance.strategies import programs
 from allranks.conformance.trace import Trace
 from allranks.conformance.worlds.launched import LaunchedWorld
-from allranks.conformance.worlds.processes.watch import descendants
 from allranks.conformance.worlds.processes.world import ProcessesWorld
+from allranks.processes.watch import descendants
 
 _REGION: Final = Operand(Region())
 _STEP: Final = 1

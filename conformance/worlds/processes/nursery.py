@@ -23,9 +23,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from allranks.conformance.backend import Backend, load_backend
-from allranks.conformance.worlds.processes.watch import children
 from allranks.conformance.worlds.processes.worker import serve
 from allranks.errors import UsageError
+from allranks.processes.watch import children
 
 _MOST_BYTES: Final = 1 << 16
 _PR_SET_PDEATHSIG: Final = 1
