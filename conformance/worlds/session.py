@@ -254,6 +254,8 @@ class Session:
             self._round_ends(planned, planned.ends_round, actions)
 
     def _round_ends(self, planned: Planned, turn: int, actions: Actions) -> None:
+        if self.context.memory_space == "host":
+            return  # nobody counts there, so ranks need not wait until it has been done
         try:
             used = actions.meet_and_look(
                 planned.number, "end of round", self.site.usage if self.rank == 0 else _unknown

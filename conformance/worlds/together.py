@@ -20,6 +20,7 @@ from allranks.conformance.worlds.crew import WireCrew
 from allranks.conformance.worlds.launched import LaunchedWorld, SpentError
 from allranks.conformance.worlds.launched_rank import Answer, Play, Progress, player_of, wire_of
 from allranks.conformance.worlds.player import Played, Player
+from allranks.conformance.worlds.processes.parcel import unpack
 from allranks.conformance.worlds.wire import Lane, Wire
 from allranks.errors import UsageError
 
@@ -79,7 +80,7 @@ def leave(code: int) -> int:
 
 def _lead(member: Member, settings: Settings, sources: Sequence[str], progress: Callable[[Ran], None]) -> Result:
     def own(play: Play, look: Callable[[], None]) -> Played:
-        return member.player.play(play.run, play.program, look)
+        return member.player.play(play.run, *unpack(play.packed), look)
 
     crew = WireCrew(member.lane, member.wire.size, versions_of(member.backend), member.player.labels)
     world = LaunchedWorld(member.backend, crew, deadline_s=settings.deadline_s, own=own)
@@ -128,6 +129,6 @@ def _follow(member: Member) -> Result:
                 changes[0] = member.player.labels.changes
                 member.lane.send(0, Progress(run))
 
-        played = member.player.play(asked.run, asked.program, look)
+        played = member.player.play(asked.run, *unpack(asked.packed), look)
         member.lane.send(0, Answer(asked.run, played))
         member.spent = member.spent or not played.over

@@ -27,7 +27,7 @@ def describe(source: Path, folder: Path) -> None:
     (metadata / "entry_points.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def main(source: Path, stage: Path, simcuda: Path, native: Path) -> None:
+def main(source: Path, stage: Path, simcuda: Path, client: Path, native: Path) -> None:
     """Build the package folder `stage` anew."""
     shutil.rmtree(stage, ignore_errors=True)
     package = source / "csrc" / "python" / "allranks"
@@ -38,8 +38,9 @@ def main(source: Path, stage: Path, simcuda: Path, native: Path) -> None:
         if (source / name / "__init__.py").is_file():
             link(source / name, stage / name)
     link(simcuda.resolve(), stage / "sim" / "lib" / "libsimcuda.so")
+    link(client.resolve(), stage / "sim" / "run" / "libcuda.so.1")
     link(native, stage / native.name)
     describe(source, stage.parent)
 
 
-main(*map(Path, sys.argv[1:5]))
+main(*map(Path, sys.argv[1:6]))

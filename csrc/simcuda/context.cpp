@@ -1,5 +1,6 @@
 #include "context.hpp"
 
+#include "node.hpp"
 #include "process.hpp"
 
 namespace allranks::sim {
@@ -16,6 +17,9 @@ void Context::clear() {
   active = false;
   sticky_error = CUDA_SUCCESS;
   peers.reset();
+  // Threads that wait for a stream may not have seen yet that its work is done.
+  if (!node().turnstile.waited_outside()) former_streams.clear();
+  if (streams) former_streams.push_back(std::move(streams));
   modules = std::make_unique<ModuleTable>(*this);
   events = std::make_unique<EventTable>(*this);
   streams = std::make_unique<StreamTable>(*this);

@@ -11,6 +11,7 @@
 
 #include <bitset>
 #include <memory>
+#include <vector>
 
 #include "event.hpp"
 #include "kernel.hpp"
@@ -40,6 +41,7 @@ struct Context {
   CUresult sticky_error = CUDA_SUCCESS;  // once set, every call of the context returns it
   std::bitset<128> peers;                // devices whose memory cuCtxEnablePeerAccess opened
   std::unique_ptr<StreamTable> streams;
+  std::vector<std::unique_ptr<StreamTable>> former_streams;
   std::unique_ptr<EventTable> events;
   std::unique_ptr<ModuleTable> modules;
 };

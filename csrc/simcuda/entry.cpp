@@ -35,7 +35,7 @@ CUresult refusal(Process& process, Call call, Needs needs) {
 }
 
 void log_call(Process& process, Call call, CUresult result) {
-  if (!is_logged(call) && result == CUDA_SUCCESS) return;
+  if (!process.keeps_log || (!is_logged(call) && result == CUDA_SUCCESS)) return;
   const Label& label = this_thread().label;
   process.log.push_back({.step = label.step,
                          .call = static_cast<std::uint16_t>(call),

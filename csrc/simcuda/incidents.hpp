@@ -3,8 +3,10 @@
 #define ALLRANKS_SIMCUDA_INCIDENTS_HPP_
 
 #include <cstddef>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "thread_state.hpp"
@@ -16,13 +18,15 @@ class Incidents {
   // `assumption`: the switch that the verdict rests on, if any. Past kMost nothing more is kept.
   void add(const Process& process, const Label& label, const char* kind, std::string call, std::string detail,
            const char* assumption = nullptr);
-  // A function or feature that is not simulated, once a name and node.
+  // A function or feature that is not simulated, once a name and process.
   void add_unsupported(const Process& process, const Label& label, const char* name);
-  std::string as_json() const;
+  // Of all processes, or of the one with that serial number.
+  std::string as_json(std::optional<unsigned> of_process = std::nullopt) const;
 
  private:
   static constexpr std::size_t kMost = 1000;
   struct Incident {
+    unsigned process;
     int rank;
     Label label;
     const char* kind;
@@ -31,7 +35,7 @@ class Incidents {
     const char* assumption;
   };
   std::vector<Incident> all_;
-  std::set<std::string> unsupported_;
+  std::set<std::pair<unsigned, std::string>> unsupported_;
 };
 
 }  // namespace allranks::sim

@@ -106,14 +106,25 @@ CUmodule ModuleTable::load(const void* image) {
   Module module{.birth = context_.process.birth(LedgerKind::kModule), .functions = {}};
   for (std::uint32_t i = 0; i < header->kernel_count; ++i) {
     const simcuKernel& kernel = header->kernels[i];
-    const std::uint64_t handle = handle_of(kFunctionTag, context_.device, next_handle_++);
-    functions_.emplace(
-        handle, std::make_shared<const Kernel>(Kernel{
-                    .name = kernel.name,
-                    .entry = kernel.entry,
-                    .parameter_bytes = {kernel.parameter_bytes, kernel.parameter_bytes + kernel.parameter_count}}));
-    module.functions.push_back(handle);
+    module.functions.push_back(
+        add_function({.name = kernel.name,
+                      .entry = kernel.entry,
+                      .parameter_bytes = {kernel.parameter_bytes, kernel.parameter_bytes + kernel.parameter_count}}));
   }
+  return add_module(std::move(module));
+}
+
+CUmodule ModuleTable::load_machine_code() {
+  return add_module({.birth = context_.process.birth(LedgerKind::kModule), .machine_code = true});
+}
+
+std::uint64_t ModuleTable::add_function(Kernel kernel) {
+  const std::uint64_t handle = handle_of(kFunctionTag, context_.device, next_handle_++);
+  functions_.emplace(handle, std::make_shared<const Kernel>(std::move(kernel)));
+  return handle;
+}
+
+CUmodule ModuleTable::add_module(Module module) {
   const std::uint64_t handle = handle_of(kModuleTag, context_.device, next_handle_++);
   modules_.emplace(handle, std::move(module));
   return reinterpret_cast<CUmodule>(handle);
@@ -129,13 +140,15 @@ bool ModuleTable::unload(CUmodule handle) {
   return true;
 }
 
-CUfunction ModuleTable::function(CUmodule handle, const char* name) const {
+CUfunction ModuleTable::function(CUmodule handle, const char* name) {
   const auto found = modules_.find(reinterpret_cast<std::uint64_t>(handle));
   if (found == modules_.end()) return nullptr;
   for (const std::uint64_t function : found->second.functions) {
     if (functions_.at(function)->name == name) return reinterpret_cast<CUfunction>(function);
   }
-  return nullptr;
+  if (!found->second.machine_code) return nullptr;
+  found->second.functions.push_back(add_function({.name = name}));
+  return reinterpret_cast<CUfunction>(found->second.functions.back());
 }
 
 std::shared_ptr<const Kernel> ModuleTable::find(CUfunction handle) const {
@@ -152,6 +165,12 @@ std::shared_ptr<const Kernel> find_kernel(Process& process, CUfunction handle) {
 
 void launch_kernel(Context& context, Stream& stream, std::shared_ptr<const Kernel> kernel, const LaunchShape& shape,
                    void** parameters) {
+  if (kernel->entry == nullptr) {
+    ++context.process.recorded_launches[kernel->name];
+    // Its place in the stream: behind what is there already.
+    if (!stream.idle()) stream.enqueue("cuLaunchKernel", [] { return CUDA_SUCCESS; });
+    return;
+  }
   std::vector<std::vector<unsigned char>> copies;
   copies.reserve(kernel->parameter_bytes.size());
   for (std::size_t i = 0; i < kernel->parameter_bytes.size(); ++i) {

@@ -25,13 +25,14 @@ namespace allranks::sim {
 
 struct Kernel {
   std::string name;
-  simcuKernelEntry entry = nullptr;
+  simcuKernelEntry entry = nullptr;  // null: machine code, whose launches are counted and not executed
   std::vector<std::size_t> parameter_bytes;
 };
 
 struct Module {
   Birth birth;
-  std::vector<std::uint64_t> functions;  // handles
+  std::vector<std::uint64_t> functions = {};  // handles
+  bool machine_code = false;                  // has a function of any name
 };
 
 // Modules and functions of one context.
@@ -41,14 +42,18 @@ class ModuleTable {
 
   // Null handle: the image is none of host-compiled kernels.
   CUmodule load(const void* image);
+  CUmodule load_machine_code();
   bool unload(CUmodule handle);
-  CUfunction function(CUmodule handle, const char* name) const;
+  CUfunction function(CUmodule handle, const char* name);
   bool known(CUmodule handle) const;
   std::shared_ptr<const Kernel> find(CUfunction handle) const;
   const std::map<std::uint64_t, Module>& all() const { return modules_; }
 
  private:
   Context& context_;
+  std::uint64_t add_function(Kernel kernel);
+  CUmodule add_module(Module module);
+
   std::map<std::uint64_t, Module> modules_;
   std::map<std::uint64_t, std::shared_ptr<const Kernel>> functions_;
   std::uint64_t next_handle_ = 1;

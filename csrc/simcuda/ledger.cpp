@@ -98,6 +98,30 @@ std::vector<simcuLedgerEntry> ledger_of(Node& node) {
   return entries;
 }
 
+std::vector<simcuLedgerEntry> ledger_of(const Process& process) {
+  std::vector<simcuLedgerEntry> entries;
+  const auto add = [&](int rank, const Row& row) { append(entries, rank, row); };
+  visit_memory(process, add);
+  visit_contexts(process, add);
+  for (const auto& object : process.node().multicast_objects()) {
+    for (const auto& [device, bound] : object->bindings()) {
+      for (const auto& [offset, binding] : bound) {
+        if (binding.owner == &process) {
+          add(process.rank, Row{LedgerKind::kBinding, binding.birth, 1, device, binding.size});
+        }
+      }
+    }
+  }
+  process.node().descriptors.sweep();
+  for (const Exported& exported : process.node().descriptors.all()) {
+    if (exported.owner == &process) add(process.rank, Row{LedgerKind::kDescriptor, exported.birth, 1, -1, 0});
+  }
+  std::sort(entries.begin(), entries.end(), [](const simcuLedgerEntry& a, const simcuLedgerEntry& b) {
+    return std::tie(a.kind, a.ordinal) < std::tie(b.kind, b.ordinal);
+  });
+  return entries;
+}
+
 std::size_t ledger_size(Node& node) {
   std::size_t size = 0;
   visit_all(node, [&](int, const Row&) { ++size; });

@@ -44,7 +44,9 @@ struct Birth {
 
 // Everything alive, ordered by (rank, kind, ordinal).
 std::vector<simcuLedgerEntry> ledger_of(Node& node);
-// How many entries that are.
+// The same of one process, with the turn held.
+std::vector<simcuLedgerEntry> ledger_of(const Process& process);
+// How many entries that of a node has.
 std::size_t ledger_size(Node& node);
 
 // Writes to device memory in order; neighbouring ones of one writer in one step are one entry.

@@ -40,7 +40,7 @@ Node::~Node() {
 bool Node::forked() const { return fork_generation_ != fork_generation.load(std::memory_order_relaxed); }
 
 Process& Node::create_process(int rank, const simcuPlacement& placement) {
-  processes_.push_back(std::make_unique<Process>(*this, rank, placement));
+  processes_.push_back(std::make_unique<Process>(*this, next_process_serial_++, rank, placement));
   return *processes_.back();
 }
 
@@ -59,6 +59,12 @@ void Node::end_process(Process& process) {
     thread.contexts.clear();
   }
   std::erase_if(processes_, [&](const std::unique_ptr<Process>& owned) { return owned.get() == &process; });
+}
+
+void Node::end_process_among_others(Process& process) {
+  for (Context* context : process.contexts()) context->sticky_error = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  turnstile.end_tasks_of(process);
+  end_process(process);
 }
 
 std::shared_ptr<PhysicalRange> Node::take_physical(int device, std::uint64_t size) {

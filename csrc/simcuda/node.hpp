@@ -43,6 +43,8 @@ class Node {
 
   Process& create_process(int rank, const simcuPlacement& placement);
   void end_process(Process& process);
+  // The same with the turn held, while other processes go on: their work is left alone.
+  void end_process_among_others(Process& process);
   const std::vector<std::unique_ptr<Process>>& processes() const { return processes_; }
 
   // Null when the device has no such stretch free.
@@ -71,6 +73,7 @@ class Node {
   std::vector<std::weak_ptr<MulticastObject>> multicast_;
   std::uint32_t next_allocation_id_ = 0;
   std::uint32_t next_multicast_id_ = 0;
+  unsigned next_process_serial_ = 0;
   std::vector<std::unique_ptr<Process>> processes_;
 };
 

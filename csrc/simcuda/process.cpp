@@ -17,8 +17,8 @@ std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) { return (value 
 
 }  // namespace
 
-Process::Process(Node& node, int rank_name, const simcuPlacement& placement)
-    : rank(rank_name), space(placement.rule, placement.base_offset_bytes), node_(node) {}
+Process::Process(Node& node, unsigned serial_number, int rank_name, const simcuPlacement& placement)
+    : serial(serial_number), rank(rank_name), space(placement.rule, placement.base_offset_bytes), node_(node) {}
 
 Process::~Process() {
   for (const auto& object : node_.multicast_objects()) object->forget(*this);

@@ -16,6 +16,7 @@
 
 #include "address_space.hpp"
 #include "context.hpp"
+#include "host_memory.hpp"
 #include "include/simcu.h"
 #include "ledger.hpp"
 #include "thread_state.hpp"
@@ -48,12 +49,14 @@ struct Slab {
 
 class Process {
  public:
-  Process(Node& node, int rank_name, const simcuPlacement& placement);
+  // `serial_number` is unique in the node.
+  Process(Node& node, unsigned serial_number, int rank_name, const simcuPlacement& placement);
   ~Process();
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
   Node& node() const { return node_; }
+  const unsigned serial;
   const int rank;
 
   Birth birth(LedgerKind kind);
@@ -87,6 +90,14 @@ class Process {
   // Gives back every plain allocation on the device, as the end of a context does.
   void free_plain_of(int device);
 
+  // Where host pointers lead; null: into this real process.
+  HostMemory* host = nullptr;
+
+  // --- modules of machine code ---
+  // They are loaded, and launches of their kernels counted by name, instead of refused. Nothing of them is executed.
+  bool records_machine_code = false;
+  std::map<std::string, std::uint64_t> recorded_launches;
+
   // --- faults and log ---
   struct Fault {
     Call call;
@@ -95,6 +106,7 @@ class Process {
   };
   std::vector<Fault> faults;
   std::vector<simcuCall> log;
+  bool keeps_log = true;
   bool initialised = false;
   bool unwound = false;              // by a stall: every later call returns CUDA_ERROR_LAUNCH_TIMEOUT
   CUresult unusable = CUDA_SUCCESS;  // what every call answers when there is no machine to drive

@@ -119,12 +119,18 @@ CUstream StreamTable::create(Stream::Kind kind) {
   return reinterpret_cast<CUstream>(handle);
 }
 
-// Like the driver, destroying a stream lets its work finish; here it is finished at once.
+// Like the driver, destroying a stream lets its work finish; here it is finished at once. Another thread that waits for
+// the stream may not have seen that yet, so the object stays until nobody waits.
 bool StreamTable::destroy(CUstream handle) {
   const auto found = created_.find(reinterpret_cast<std::uint64_t>(handle));
   if (found == created_.end()) return false;
   found->second->synchronize("cuStreamDestroy");
-  created_.erase(found);
+  // Other threads went on meanwhile; and a stream whose work cannot end goes with its context.
+  const auto still = created_.find(reinterpret_cast<std::uint64_t>(handle));
+  if (still == created_.end() || !still->second->idle()) return true;
+  if (!context_.node().turnstile.waited_outside()) destroyed_.clear();
+  destroyed_.push_back(std::move(still->second));
+  created_.erase(still);
   return true;
 }
 
@@ -138,12 +144,17 @@ bool StreamTable::idle() const {
 CUresult StreamTable::synchronize_all(const char* call) {
   const auto synchronize = [&](Stream& stream) { return stream.idle() ? CUDA_SUCCESS : stream.synchronize(call); };
   CUresult result = synchronize(legacy_);
-  // Work of a broken context ends too; only after a stall there is nothing left to wait for.
-  for (const auto& [handle, stream] : created_) {
-    if (result != CUDA_ERROR_LAUNCH_TIMEOUT) result = synchronize(*stream);
+  // Work of a broken context ends too; only after a stall there is nothing left to wait for. Other threads may make and
+  // destroy streams meanwhile, so each next one is looked up.
+  for (auto next = created_.begin(); next != created_.end() && result != CUDA_ERROR_LAUNCH_TIMEOUT;) {
+    const std::uint64_t handle = next->first;
+    result = synchronize(*next->second);
+    next = created_.upper_bound(handle);
   }
-  for (const auto& [thread, stream] : per_thread_) {
-    if (result != CUDA_ERROR_LAUNCH_TIMEOUT) result = synchronize(*stream);
+  for (auto next = per_thread_.begin(); next != per_thread_.end() && result != CUDA_ERROR_LAUNCH_TIMEOUT;) {
+    const ThreadState* const thread = next->first;
+    result = synchronize(*next->second);
+    next = per_thread_.upper_bound(thread);
   }
   return result != CUDA_SUCCESS ? result : context_.sticky_error;
 }

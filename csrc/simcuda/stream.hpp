@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "ledger.hpp"
 #include "thread_state.hpp"
@@ -93,6 +94,7 @@ class StreamTable {
   Stream legacy_;
   std::map<const ThreadState*, std::unique_ptr<Stream>> per_thread_;
   std::map<std::uint64_t, std::unique_ptr<Stream>> created_;
+  std::vector<std::unique_ptr<Stream>> destroyed_;  // while some thread may still look at one
   std::uint64_t next_handle_ = 1;
   std::uint64_t next_sequence_ = 0;
   int ordering_waits_ = 0;

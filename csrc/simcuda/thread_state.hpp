@@ -4,6 +4,7 @@
 #ifndef ALLRANKS_SIMCUDA_THREAD_STATE_HPP_
 #define ALLRANKS_SIMCUDA_THREAD_STATE_HPP_
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace allranks::sim {
 class Process;
 struct Context;
 class Task;
+struct WaitSpec;
 
 // What the caller is doing, for the ledger, the call log and stories. `operation` lives for ever (interned).
 struct Label {
@@ -28,6 +30,10 @@ struct ThreadState {
   Label label;
   Call call = Call::kNone;         // the driver call that it is in, or was in last
   std::vector<Context*> contexts;  // the current one is the last
+  // Outside of a run: what the thread waits for right now, if anything; with the turn held.
+  const WaitSpec* waiting = nullptr;
+  // Set to true by whoever wants the thread to give up waiting, as Turnstile::wake_outside then has it find out.
+  const std::atomic<bool>* abandoned = nullptr;
 };
 
 ThreadState& this_thread();

@@ -54,11 +54,11 @@ std::uint64_t Turnstile::now_us() const {
 WaitResult Turnstile::wait(const WaitSpec& spec) {
   progress_.fetch_add(1, std::memory_order_relaxed);
   if (spec.ready()) return WaitResult::kReady;
-  return current_ != nullptr ? wait_as_task(*current_, spec) : wait_outside(spec);
+  return current_ != nullptr ? wait_as_task(*current_, spec) : wait_outside(spec, Waits::kForCondition);
 }
 
 WaitResult Turnstile::wait_as_task(Task& task, const WaitSpec& spec) {
-  if (draining_) return WaitResult::kStalled;
+  if (draining_ || (ending_ != nullptr && task.process == ending_)) return WaitResult::kStalled;
   if (run_active_) wait_began_ns_ = real_ns();
   task.state = Task::State::kWaiting;
   task.waiting = &spec;
@@ -69,12 +69,13 @@ WaitResult Turnstile::wait_as_task(Task& task, const WaitSpec& spec) {
   return task.result;
 }
 
-WaitResult Turnstile::wait_outside(const WaitSpec& spec) {
+WaitResult Turnstile::wait_outside(const WaitSpec& spec, Waits waits) {
   std::unique_lock lock(mutex_, std::adopt_lock);
   const std::uint64_t deadline_us = spec.timeout_us == kNoTimeout ? kNoTimeout : now_us() + spec.timeout_us;
   WaitResult result = WaitResult::kReady;
+  ThreadState& thread = this_thread();
   while (!spec.ready()) {
-    if (draining_) {
+    if (draining_ || (thread.abandoned != nullptr && thread.abandoned->load())) {
       result = WaitResult::kNoRun;
       break;
     }
@@ -92,12 +93,17 @@ WaitResult Turnstile::wait_outside(const WaitSpec& spec) {
     std::uint64_t wake_us = deadline_us;
     for (const Waiter& waiter : waiting_) wake_us = std::min(wake_us, waiter.task->deadline_us);
     const Blocking blocking;
+    const int carriers = waits == Waits::kForWork ? 1 : 0;
     ++outside_waiters_;
+    idle_carriers_ += carriers;
+    thread.waiting = &spec;
     if (wake_us == kNoTimeout) {
       changed_.wait(lock);
     } else if (wake_us > now) {
       changed_.wait_for(lock, std::chrono::microseconds(wake_us - now));
     }
+    thread.waiting = nullptr;
+    idle_carriers_ -= carriers;
     --outside_waiters_;
     expire_deadlines();
   }
@@ -180,6 +186,7 @@ Task* Turnstile::spawn(std::string name, Process* process, const Label& label, s
   });
   tasks_.push_back(std::move(task));
   runnable_.push_back(raw);
+  if (outside_waiters_ > 0) changed_.notify_all();  // one of them can carry it out
   return raw;
 }
 
@@ -212,6 +219,39 @@ void Turnstile::drain() {
   current_ = nullptr;
   draining_ = false;
   changed_.notify_all();
+}
+
+void Turnstile::carry_out_until(const std::function<bool()>& over) { wait_outside({.ready = over}, Waits::kForWork); }
+
+void Turnstile::end_tasks_of(const Process& process) {
+  const auto belongs = [&](const Task& task) { return task.is_fiber && task.process == &process; };
+  ending_ = &process;
+  for (std::size_t i = 0; i < waiting_.size();) {
+    Task& task = *waiting_[i].task;
+    if (belongs(task)) {
+      make_runnable(task, WaitResult::kStalled);  // takes the entry out
+    } else {
+      ++i;
+    }
+  }
+  const auto one_is_alive = [&] {
+    return std::any_of(runnable_.begin(), runnable_.end(), [&](const Task* task) { return belongs(*task); });
+  };
+  while (one_is_alive()) {
+    Execution here;
+    host_fibers(here, runnable_.front());
+    current_ = nullptr;
+  }
+  reap();
+  ending_ = nullptr;
+}
+
+std::vector<const Task*> Turnstile::waiting_fibers() const {
+  std::vector<const Task*> waiting;
+  for (const auto& task : tasks_) {
+    if (task->is_fiber && task->state == Task::State::kWaiting) waiting.push_back(task.get());
+  }
+  return waiting;
 }
 
 std::string Turnstile::check_invariants() const {

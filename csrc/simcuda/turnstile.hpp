@@ -155,6 +155,19 @@ class Turnstile {
   bool await_run(std::uint64_t quiet_ms);
   // Unwinds and ends every fiber; for the end of a node.
   void drain();
+  // The same for the fibers of one process, with the turn held by a thread outside of a run.
+  void end_tasks_of(const Process& process);
+  // Has every thread that waits outside of a run look again, also at whether it is abandoned.
+  void wake_outside() { changed_.notify_all(); }
+  // True while some thread waits outside of a run: it may be about to look at what it waits for.
+  bool waited_outside() const { return outside_waiters_ > idle_carriers_; }
+  // Outside of a run and with the turn: carries out work as it comes, whether or not somebody waits for it, until
+  // `over`, which is asked at every `wake_outside`.
+  void carry_out_until(const std::function<bool()>& over);
+  // True when there is work that no thread is carrying out.
+  bool has_work() const { return !runnable_.empty(); }
+  // Fibers that wait, in order of their making.
+  std::vector<const Task*> waiting_fibers() const;
 
   struct Moment {
     bool stall = false;
@@ -177,7 +190,8 @@ class Turnstile {
 
  private:
   WaitResult wait_as_task(Task& task, const WaitSpec& spec);
-  WaitResult wait_outside(const WaitSpec& spec);
+  enum class Waits { kForCondition, kForWork };
+  WaitResult wait_outside(const WaitSpec& spec, Waits waits);
   template <typename Concerned>
   void ask_again(const Concerned& concerned);
 
@@ -206,6 +220,7 @@ class Turnstile {
   std::condition_variable changed_;  // for threads outside a run
   std::condition_variable run_over_;
   int outside_waiters_ = 0;
+  int idle_carriers_ = 0;  // of these, those that wait for nothing but work
 
   std::vector<std::unique_ptr<Task>> tasks_;
   std::vector<Task*> runnable_;  // by ordinal
@@ -223,6 +238,7 @@ class Turnstile {
 
   bool run_active_ = false;
   bool draining_ = false;
+  const Process* ending_ = nullptr;  // whose fibers are being unwound
   int expected_ = 0;
   int entered_ = 0;
   std::vector<std::unique_ptr<Task>> entering_;

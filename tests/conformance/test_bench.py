@@ -111,3 +111,24 @@ def test_nothing_is_left_of_a_run_that_is_killed_and_what_was_done_is_kept(tmp_p
     kept = json.loads((tmp_path / "kept" / f"{name}.json").read_text(encoding="utf-8"))
     assert kept["row"]["mutant"] == kept["key"]["backend"]
     assert not (tmp_path / "figures.json").exists()
+
+
+HOST = "tests.conformance.worlds.host_communicator:HostBackend"
+
+
+def test_where_the_time_of_a_world_of_processes_goes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", "engine", "--world", "processes", "--backend", HOST, "--programs", "1", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["programs_are"] for row in rows] == ["short", "usual"]
+    for row in rows:
+        assert row["programs"] == 4  # one a family, but for that of multicast
+        parts = [row[f"{part}_ms"] for part in ("open", "communicate", "close", "world")]
+        assert all(part >= 0 for part in parts)
+        assert row["open_ms"] > 0 < row["communicate_ms"]
+        assert sum(parts) == pytest.approx(row["run_ms"], abs=0.05)  # figures are rounded
+
+
+def test_the_benchmark_of_a_job_that_is_there_already_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["bench", "engine", "--world", "mpi", "--launcher", "none", "--backend", HOST]
+    assert cli.main(line) == 2
+    assert "launcher='none': the benchmark starts its ranks itself" in capsys.readouterr().err

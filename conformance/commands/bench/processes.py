@@ -1,4 +1,4 @@
-"""``allranks bench ... --world processes``: how fast that world is, and whether it gets over stalls and deaths."""
+"""``allranks bench ... --world processes`` or ``mpi``: how fast those worlds are, and what stalls and deaths do."""
 
 from __future__ import annotations
 
@@ -7,23 +7,34 @@ import signal
 import statistics
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from allranks.conformance import program as p
 from allranks.conformance.backend import RankContext
-from allranks.conformance.checks import CHECKS, judge
+from allranks.conformance.checks import CHECKS, UNSEEN_IN_HOST, judge
+from allranks.conformance.commands.bench.timed import watched
+from allranks.conformance.draws import drawn_ahead
 from allranks.conformance.narrowing import contract_of
 from allranks.conformance.plan import planned
 from allranks.conformance.program import Operand, Program, Region
+from allranks.conformance.requirements import FAMILIES
+from allranks.conformance.running import make_world
+from allranks.conformance.settings import Settings
+from allranks.conformance.strategies import programs
 from allranks.conformance.trace import Trace
-from allranks.conformance.worlds.processes.watch import descendants
+from allranks.conformance.worlds.launched import LaunchedWorld
 from allranks.conformance.worlds.processes.world import ProcessesWorld
+from allranks.processes.watch import descendants
 
 _REGION: Final = Operand(Region())
 _STEP: Final = 1
 _RANKS: Final = 2
+_SEEN: Final = tuple(name for name in CHECKS if name not in UNSEEN_IN_HOST)
+# How many steps and situations the shortest Programs of a family have that say much, at least and at most.
+_SHORT: Final = {"RDV": (3, 4), "CACHE": (1, 2), "NVLS": (3, 6), "LIFE": (2, 3), "COLL": (5, 6)}
 
 
 class Silent:
@@ -108,7 +119,7 @@ def _seconds(values: Sequence[float]) -> dict[str, float]:
 def stalls(count: int) -> dict[str, Any]:
     """Stall so many times, then kill a rank so many times; say whether the verdicts are right and what is left."""
     rows = []
-    files_at_start = _open_files([os.getpid()])
+    files_at_start, processes_at_start = _open_files([os.getpid()]), set(descendants(os.getpid()))
     with ProcessesWorld(_SILENT) as world:
         world.run(_program(8))
         world.run(_program(1))
@@ -137,59 +148,116 @@ def stalls(count: int) -> dict[str, Any]:
         "rows": rows,
         "processes_left": after[0] - before[0],
         "descriptors_left": after[1] - before[1],
-        "processes_left_after_close": len(descendants(os.getpid())),
+        "processes_left_after_close": len(set(descendants(os.getpid())) - processes_at_start),
         "descriptors_left_after_close": _open_files([os.getpid()]) - files_at_start,
     }
 
 
-def engine_row(backend: str, drawn: list[Program], draw_s: float) -> dict[str, Any]:
-    """Run and judge Programs, and say how fast that is and where the time goes.
+def engine_rows(settings: Settings, count: int) -> list[dict[str, Any]]:
+    """Draw, run and judge Programs as `check` does; say how fast that is by the clock, and where the time goes.
 
     Parameters
     ----------
-    backend : str
-        What runs.
-    drawn : list of Program
-        What is run.
-    draw_s : float
-        Seconds that drawing them took.
+    settings : Settings
+        Of a world of processes, started as `check` starts it.
+    count : int
+        Programs a family.
+
+    Returns
+    -------
+    list of dict
+        A row for short Programs, in the median of 9 steps, 4 of them collective, and one for those that `check` draws,
+        of the families that the backend has something for. Milliseconds are for one Program. ``draw_ms`` is how long a
+        run had to wait for its Program: Programs are drawn while others run. ``open_ms``, ``communicate_ms`` and
+        ``close_ms`` are what a rank spends in the communicator under test, on average over ranks; ``world_ms`` is the
+        rest of a run: the Program on its way, the ranks' own steps, where they meet, and what they tell.
     """
-    run, checks, lengths = [], 0.0, []
-    started = time.perf_counter()
-    with ProcessesWorld(backend) as world:
-        contract = contract_of(world.backend)
-        drawn = [contract.within(program) for program in drawn]  # beyond it a library may wait until it gives up
-        world.run(drawn[0])
-        start_s = time.perf_counter() - started
-        used = time.process_time()
-        for program in drawn:
-            began = time.perf_counter()
+    rows = []
+    with watched(settings.backend) as (backend, times):
+        began = time.perf_counter()
+        with make_world(replace(settings, backend=backend)) as world:
+            known = world.run(_program(1)).capabilities
+            start_s = time.perf_counter() - began
+            families = [family for family in FAMILIES if family != "NVLS" or "multicast" in known]
+            for name, lengths in (("short", _SHORT), ("usual", {})):
+                spent, parts = _spent(world), times.mean(settings.ranks)
+                runs = _timed_runs(world, settings, {family: lengths.get(family, ()) for family in families}, count)
+                spent = {who: seconds - spent[who] for who, seconds in _spent(world).items()}
+                parts = {part: seconds - parts[part] for part, seconds in times.mean(settings.ranks).items()}
+                rows.append({"programs_are": name, **_row(settings, runs, spent, parts), "start_s": round(start_s, 2)})
+    return rows
+
+
+def _row(settings: Settings, runs: _Runs, spent: dict[str, float], parts: dict[str, float]) -> dict[str, Any]:
+    seconds = {**runs.seconds, **parts, "world": runs.seconds["run"] - sum(parts.values())}
+    rest = (sum(runs.seconds.values()) - runs.seconds["run"]) / runs.programs
+    return {
+        "ranks": settings.ranks,
+        "programs": runs.programs,
+        "median_steps": runs.median_steps,
+        "median_collective_steps": runs.median_collective,
+        "programs_per_second": round(runs.programs / sum(runs.seconds.values()), 1),
+        "at_median_length": round(1 / (runs.at_median_s + rest), 1),
+        **{f"{part}_ms": round(taken / runs.programs * 1e3, 2) for part, taken in seconds.items()},
+        **{f"processor_ms_of_{who}": round(taken / runs.programs * 1e3, 2) for who, taken in spent.items()},
+        "load": round(os.getloadavg()[0], 1),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Runs:
+    """What Programs took, by what was done with them; `at_median_s` is a usual run of one of median length."""
+
+    programs: int
+    seconds: dict[str, float]
+    median_steps: float
+    median_collective: float
+    at_median_s: float
+
+
+def _timed_runs(
+    world: ProcessesWorld | LaunchedWorld, settings: Settings, families: Mapping[str, tuple[int, ...]], count: int
+) -> _Runs:
+    contract = contract_of(world.backend)  # beyond it a library may wait until it gives up
+    draw = resolve = judged = 0.0
+    run: list[float] = []
+    lengths: list[int] = []
+    collective: list[int] = []
+    for family, between in families.items():
+        least, most = between or (None, None)
+        strategy = programs(family, min_ranks=settings.ranks, max_ranks=settings.ranks, min_steps=least, max_steps=most)
+        ahead = drawn_ahead(strategy, count, seed=settings.seed)
+        began = time.perf_counter()
+        for drawn in ahead:
+            program, found = contract.within(drawn), time.perf_counter()
             plan = list(planned(program))
+            resolved = time.perf_counter()
             trace = world.run(program, plan=plan)
             ran = time.perf_counter()
-            judge(program, trace, tuple(CHECKS), plan=plan)
-            checks += time.perf_counter() - ran
-            run.append(ran - began)
-            lengths.append(len(plan))
-        used = time.process_time() - used
-        workers = [_cpu_s(worker.pid) for worker in world.workers.by_rank.values()]
-    count = len(drawn)
+            judge(program, trace, _SEEN, plan=plan)
+            draw += found - began
+            resolve += resolved - found
+            run.append(ran - resolved)
+            steps = [step for step in plan if not step.follows]  # a compound step is one
+            lengths.append(len(steps))
+            collective.append(sum(step.collective and step.applies for step in steps))
+            began = time.perf_counter()
+            judged += began - ran
     median = statistics.median(lengths)
     typical = [seconds for seconds, length in zip(run, lengths, strict=True) if length == median] or run
-    return {
-        "ranks": drawn[0].rank_count,
-        "programs": count,
-        "median_steps": median,
-        "programs_per_second": round(count / (draw_s + sum(run) + checks), 1),
-        "runs_per_second": round(count / sum(run), 1),
-        "runs_per_second_at_median_length": round(1 / statistics.median(typical), 1),
-        "run_ms": round(sum(run) / count * 1e3, 2),
-        "draw_ms": round(draw_s / count * 1e3, 2),
-        "checks_ms": round(checks / count * 1e3, 2),
-        "processor_ms_of_supervisor": round(used / count * 1e3, 2),
-        "processor_ms_of_workers": round(sum(workers) / count * 1e3, 2),
-        "start_s": round(start_s, 2),
-    }
+    return _Runs(
+        programs=len(run),
+        seconds={"draw": draw, "resolve": resolve, "run": sum(run), "judge": judged},
+        median_steps=median,
+        median_collective=statistics.median(collective),
+        at_median_s=statistics.median(typical),
+    )
+
+
+def _spent(world: ProcessesWorld | LaunchedWorld) -> dict[str, float]:
+    """Give the processor time so far of who gives ranks their Programs, and of the ranks that it has now."""
+    pids = world.pids if isinstance(world, LaunchedWorld) else [one.pid for one in world.workers.by_rank.values()]
+    return {"supervisor": time.process_time(), "ranks": sum(_cpu_s(pid) for pid in pids)}
 
 
 def _cpu_s(pid: int) -> float:

@@ -8,7 +8,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, settings
@@ -20,16 +20,16 @@ from allranks.conformance.cases import shipped
 from allranks.conformance.checks import CHECKS, judge
 from allranks.conformance.commands.bench import processes as world_processes
 from allranks.conformance.commands.bench.shown import drawn_in, emit
-from allranks.conformance.commands.options import Parser, add_world, machine_for, positive
+from allranks.conformance.commands.options import Parser, add_processes, add_world, machine_for, positive, ranks
 from allranks.conformance.plan import planned
 from allranks.conformance.program import Program, unrolled
 from allranks.conformance.requirements import FAMILIES
+from allranks.conformance.settings import settings_of, world_of
 from allranks.conformance.strategies import programs
-from allranks.conformance.worlds.processes.world import check_backend
+from allranks.conformance.worlds.hardware import check_driver
 from allranks.conformance.worlds.ranks import RankThreads
 from allranks.conformance.worlds.threads import ThreadsWorld
-
-_WORLDS: Final = ("threads", "processes")
+from allranks.errors import UsageError
 
 
 def _percentile(values: Sequence[float], share: float) -> float:
@@ -68,7 +68,9 @@ def stall(argv: list[str]) -> int:
     parser = Parser(prog="allranks bench stall", description="From the last task that could run to the stall verdict.")
     parser.add_argument("--ranks", type=positive, default=8)
     parser.add_argument("--stalls", type=positive, default=1000)
-    parser.add_argument("--world", choices=_WORLDS, default="threads", help="processes: so many stalls, and kills")
+    parser.add_argument(
+        "--world", choices=("threads", "processes"), default="threads", help="processes: so many stalls, and kills"
+    )
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args(argv)
     if arguments.world == "processes":
@@ -102,17 +104,35 @@ def stall(argv: list[str]) -> int:
 
 def engine(argv: list[str]) -> int:
     """Measure how fast Programs are drawn, run and judged."""
-    parser = Parser(prog="allranks bench engine", description="Programs drawn, run and judged, against drawing a list.")
+    parser = Parser(
+        prog="allranks bench engine",
+        description="Programs drawn, run and judged. World threads: against drawing a list, by processor time. Worlds "
+        "of processes: by the clock, and where the time goes; ranks are started as `check` starts them.",
+    )
     add_world(parser)
     parser.add_argument("--programs", type=positive, default=200, help="a family")
-    parser.add_argument("--world", choices=_WORLDS, default="threads", help="where ranks run (default threads)")
-    parser.add_argument("--ranks", type=positive, default=2, help="world processes: how many (default 2)")
+    add_processes(parser)
+    parser.add_argument("--ranks", type=ranks, default=2, help="worlds of processes: how many (default 2)")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args(argv)
-    if arguments.world == "processes":
-        check_backend(arguments.backend)
-        row = world_processes.engine_row(arguments.backend, *_programs_of(arguments.ranks, arguments.programs))
-        emit({"benchmark": "engine", "backend": arguments.backend, "world": "processes", "rows": [row]}, arguments.json)
+    backend = load_backend(arguments.backend)
+    world = arguments.world or world_of(backend, arguments.driver)
+    check_driver(backend, arguments.driver, world)
+    if world != "threads":
+        settings = settings_of(
+            backend=arguments.backend,
+            ranks=arguments.ranks,
+            world=world,
+            launcher=arguments.launcher,
+            nodes=arguments.nodes,
+            deadline_s=arguments.deadline,
+            driver=arguments.driver,
+        )
+        if settings.launcher == "none":
+            raise UsageError("launcher='none': the benchmark starts its ranks itself")
+        rows = world_processes.engine_rows(settings, arguments.programs)
+        facts = {"backend": arguments.backend, "world": world}
+        emit({"benchmark": "engine", **facts, "rows": rows}, arguments.json)
         return 0
     rows = [_engine_row(arguments, ranks) for ranks in (2, 4, 8, 16, 72)]
     emit({"benchmark": "engine", "backend": arguments.backend, "rows": rows}, arguments.json)

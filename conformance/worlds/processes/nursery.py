@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import json
 import os
 import select
@@ -23,9 +24,9 @@ from typing import Any, Final
 
 from allranks.conformance.backend import Backend, load_backend
 from allranks.conformance.worlds.hardware import DriverName
-from allranks.conformance.worlds.processes.watch import children
 from allranks.conformance.worlds.processes.worker import serve
 from allranks.errors import UsageError
+from allranks.processes.watch import children
 
 _MOST_BYTES: Final = 1 << 16
 _PR_SET_PDEATHSIG: Final = 1
@@ -187,6 +188,8 @@ def main(link: int, backend: str, driver: DriverName) -> None:
     except UsageError as error:
         supervisor.send(json.dumps({"refused": str(error)[: _MOST_BYTES // 2]}).encode())
         return
+    gc.collect()
+    gc.freeze()  # no worker's collector goes through what was imported, and all workers keep sharing those pages
     nursery = _Nursery(supervisor, found, driver)
     try:
         nursery.run()

@@ -1,6 +1,6 @@
-"""A Program on its way to the workers: resolved once, for all ranks, and quick to unpack.
+"""What goes between a supervisor and its own ranks: a Program, resolved once for all of them, and what they saw.
 
-This goes from the supervisor to its own workers only, so it may be pickled. A dataclass with slots is slow to unpickle
+This goes between processes of one run only, so it may be pickled. A dataclass with slots is slow to unpickle
 as it is; here its fields are set one after the other.
 """
 
@@ -49,11 +49,16 @@ class _Pickler(pickle.Pickler):
         return NotImplemented if take is None else (_made, (kind, take(value)))
 
 
+def pickled(value: object) -> bytes:
+    """Write anything, so that `pickle.loads` gives it back."""
+    out = io.BytesIO()
+    _Pickler(out, pickle.HIGHEST_PROTOCOL).dump(value)
+    return out.getvalue()
+
+
 def pack(program: Program, plan: list[Planned]) -> bytes:
     """Write a Program with its plan."""
-    out = io.BytesIO()
-    _Pickler(out, pickle.HIGHEST_PROTOCOL).dump((program, plan))
-    return out.getvalue()
+    return pickled((program, plan))
 
 
 def unpack(data: bytes) -> tuple[Program, list[Planned]]:

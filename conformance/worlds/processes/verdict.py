@@ -11,10 +11,10 @@ from typing import Any, Final, Literal
 from allranks.conformance.trace import CLOSING, OPENING, PROBING, Event, RankNote
 from allranks.conformance.worlds.processes.native_stacks import native_stacks
 from allranks.conformance.worlds.processes.run import Rank, Run
-from allranks.conformance.worlds.processes.watch import ThreadState, says
 from allranks.conformance.worlds.processes.workers import Worker
 from allranks.conformance.worlds.stacks import from_dump
 from allranks.conformance.worlds.told import Told
+from allranks.processes.watch import ThreadState, says
 
 Verdict = Literal["blocked", "waiting"]
 

@@ -13,13 +13,13 @@ from allranks.conformance.worlds import Closing
 from allranks.conformance.worlds.hardware import DriverName, check_driver
 from allranks.conformance.worlds.processes.parcel import pack
 from allranks.conformance.worlds.processes.run import Rank, Run
-from allranks.conformance.worlds.processes.stillness import Stillness
 from allranks.conformance.worlds.processes.verdict import Verdict, event_of, mark, moment, notes, place_of
-from allranks.conformance.worlds.processes.watch import ThreadState, look
 from allranks.conformance.worlds.processes.wire import Frame, Garbled, Kind
 from allranks.conformance.worlds.processes.workers import Workers
 from allranks.conformance.worlds.told import Told, Untrue, fill
 from allranks.errors import UsageError
+from allranks.processes.stillness import Stillness
+from allranks.processes.watch import ThreadState, look
 
 DEADLINE_S: Final = 10.0
 # A communicator's own deadlines come before the world's, so that what it has to say about them is heard.

@@ -4,8 +4,11 @@
 // leaves the context healthy. Copies from pageable host memory take the source when the call is made.
 #include "cuda_api.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "../copy.hpp"
@@ -51,12 +54,44 @@ CUresult check(Context& context, const Access& access, const End& destination, c
   return result != CUDA_SUCCESS ? result : check_end(context, access, source, size, false);
 }
 
+// Calls body(ours, offset, size) for a piece after the other of a range, with a buffer of this process as large as
+// that.
+template <typename Body>
+CUresult through_buffer(std::uint64_t size, const Body& body) {
+  constexpr std::uint64_t kPiece = std::uint64_t{1} << 20;
+  std::vector<unsigned char> buffer(std::min(size, kPiece));
+  for (std::uint64_t done = 0; done < size; done += kPiece) {
+    const CUresult result = body(buffer.data(), done, std::min(kPiece, size - done));
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
+// A copy whose host end lies in another real process. A host pointer that leads nowhere is INVALID_VALUE [assumption].
+CUresult carry_out_for(HostMemory& host, const Access& access, const End& destination, const End& source,
+                       std::uint64_t size) {
+  return through_buffer(size, [&](unsigned char* ours, std::uint64_t done, std::uint64_t now) {
+    const auto* const host_source = reinterpret_cast<const unsigned char*>(source.address) + done;
+    auto* const host_destination = reinterpret_cast<unsigned char*>(destination.address) + done;
+    CUresult result = CUDA_SUCCESS;
+    if (source.on_device) {
+      result = code_of(read_bytes(access, ours, source.address + done, now));
+    } else if (!host.read(ours, host_source, now)) {
+      result = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (result != CUDA_SUCCESS) return result;
+    if (destination.on_device) return code_of(write_bytes(access, destination.address + done, ours, now));
+    return host.write(host_destination, ours, now) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  });
+}
+
 CUresult carry_out(const Access& access, const End& destination, const End& source, std::uint64_t size) {
   const auto* const host_source = reinterpret_cast<const void*>(source.address);
   auto* const host_destination = reinterpret_cast<void*>(destination.address);
   if (destination.on_device && source.on_device) {
     return code_of(copy_bytes(access, destination.address, source.address, size));
   }
+  if (access.process.host != nullptr) return carry_out_for(*access.process.host, access, destination, source, size);
   if (destination.on_device) return code_of(write_bytes(access, destination.address, host_source, size));
   if (source.on_device) return code_of(read_bytes(access, host_destination, source.address, size));
   std::memmove(host_destination, host_source, size);
@@ -76,13 +111,48 @@ CUresult on_default_stream(const Context& context, const char* call, std::functi
   return waited != CUDA_SUCCESS ? waited : *result;
 }
 
+// The bytes behind a host pointer as they are now; false when they are not there.
+bool take(const Process& process, const End& source, std::uint64_t size, std::vector<unsigned char>& bytes) {
+  const auto* const begin = reinterpret_cast<const unsigned char*>(source.address);
+  if (process.host == nullptr) {
+    bytes.assign(begin, begin + size);
+    return true;
+  }
+  bytes.resize(size);
+  return process.host->read(bytes.data(), begin, size);
+}
+
+// The copy as work for later. Pageable host memory is read now.
+CUresult as_work(const Access& access, const End& destination, const End& source, std::uint64_t size,
+                 std::function<CUresult()>& work) {
+  if (source.on_device) {
+    work = [=] { return carry_out(access, destination, source, size); };
+    return CUDA_SUCCESS;
+  }
+  std::vector<unsigned char> bytes;
+  if (!take(access.process, source, size, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  work = [=, staged = std::move(bytes)] {
+    if (destination.on_device) return code_of(write_bytes(access, destination.address, staged.data(), size));
+    auto* const host_destination = reinterpret_cast<void*>(destination.address);
+    HostMemory* const host = access.process.host;
+    if (host != nullptr)
+      return host->write(host_destination, staged.data(), size) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    std::memcpy(host_destination, staged.data(), size);
+    return CUDA_SUCCESS;
+  };
+  return CUDA_SUCCESS;
+}
+
 CUresult copy_now(Call call, const End& destination, const End& source, std::uint64_t size) {
   return entry_in_context(call, [&](Process& process, Context& context) {
     if (size == 0) return CUDA_SUCCESS;
     const Access access = access_of(process, context);
-    const CUresult result = check(context, access, destination, source, size);
+    CUresult result = check(context, access, destination, source, size);
     if (result != CUDA_SUCCESS) return result;
-    return on_default_stream(context, name_of(call), [=] { return carry_out(access, destination, source, size); });
+    if (context.streams->idle()) return carry_out(access, destination, source, size);
+    std::function<CUresult()> work;
+    result = as_work(access, destination, source, size, work);
+    return result != CUDA_SUCCESS ? result : on_default_stream(context, name_of(call), std::move(work));
   });
 }
 
@@ -92,17 +162,12 @@ CUresult copy_on_stream(Call call, const End& destination, const End& source, st
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (size == 0) return CUDA_SUCCESS;
     const Access access = access_of(process, context);
-    const CUresult result = check(context, access, destination, source, size);
+    CUresult result = check(context, access, destination, source, size);
     if (result != CUDA_SUCCESS) return result;
-    if (source.on_device) {
-      stream->enqueue(name_of(call), [=] { return carry_out(access, destination, source, size); });
-    } else {
-      const auto* const begin = reinterpret_cast<const unsigned char*>(source.address);
-      stream->enqueue(name_of(call), [=, staged = std::vector<unsigned char>(begin, begin + size)] {
-        return carry_out(access, destination, host_end(staged.data()), size);
-      });
-    }
-    return CUDA_SUCCESS;
+    std::function<CUresult()> work;
+    result = as_work(access, destination, source, size, work);
+    if (result == CUDA_SUCCESS) stream->enqueue(name_of(call), std::move(work));
+    return result;
   });
 }
 

@@ -13,6 +13,7 @@ CUresult CUDAAPI cuModuleLoadData(CUmodule* module, const void* image) {
   return entry_in_context(Call::kModuleLoadData, [&](Process& process, const Context& context) {
     if (module == nullptr || image == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *module = context.modules->load(image);
+    if (*module == nullptr && process.records_machine_code) *module = context.modules->load_machine_code();
     if (*module != nullptr) return CUDA_SUCCESS;
     process.node().incidents.add(process, this_thread().label, "unsupported", "cuModuleLoadData",
                                  "machine code for a GPU is not executed here");
@@ -48,6 +49,10 @@ CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned int grid_x, unsign
     }
     if (block_x * block_y * block_z > 1024 || (!kernel->parameter_bytes.empty() && parameters == nullptr)) {
       return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (kernel->entry == nullptr) {
+      launch_kernel(context, *stream, std::move(kernel), {}, nullptr);
+      return CUDA_SUCCESS;
     }
     if (grid_y != 1 || grid_z != 1 || block_y != 1 || block_z != 1 || extra != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
     const auto lanes = static_cast<unsigned>(process.node().machine.lanes);

@@ -18,12 +18,12 @@ from allranks.conformance.checks import judge
 from allranks.conformance.commands.bench.processes import stalls
 from allranks.conformance.program import Operand, Program, Region
 from allranks.conformance.story import left_behind
-from allranks.conformance.worlds.processes import watch
-from allranks.conformance.worlds.processes.stillness import STILL_S
-from allranks.conformance.worlds.processes.watch import children
 from allranks.conformance.worlds.processes.workers import Worker
 from allranks.conformance.worlds.processes.world import ProcessesWorld, check_backend
 from allranks.errors import UsageError
+from allranks.processes import watch
+from allranks.processes.stillness import STILL_S
+from allranks.processes.watch import children
 
 UNRULY = "tests.conformance.worlds.host_unruly"
 HOST = "tests.conformance.worlds.host_communicator:HostBackend"

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from allranks.conformance.worlds.processes.system_calls import by_number, has_timeout
-from allranks.conformance.worlds.processes.watch import ThreadState, all_blocked, descendants, look
+from allranks.processes.system_calls import by_number, has_timeout
+from allranks.processes.watch import ThreadState, all_blocked, descendants, look
 
 SETTLE_S = 20.0
 _LOOK_AGAIN_S = 0.02  # longer than any wait for the interpreter's lock is without being asked again

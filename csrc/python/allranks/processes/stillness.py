@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from allranks.conformance.worlds.processes.watch import ThreadState, all_blocked, descendants, look
+from allranks.processes.watch import ThreadState, all_blocked, descendants, look
 
 # How long nothing may have moved before ranks are called blocked: far longer than anything that is on its way takes.
 STILL_S: Final = 0.2

@@ -16,7 +16,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from allranks.conformance.worlds.processes.system_calls import SystemCall, by_number, has_timeout
+from allranks.processes.system_calls import SystemCall, by_number, has_timeout
 
 State = Literal["computing", "timed", "blocked", "stopped"]
 
