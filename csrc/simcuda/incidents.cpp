@@ -23,9 +23,9 @@ std::string Incidents::as_json(std::optional<unsigned> of_process) const {
     if (of_process && incident.process != *of_process) continue;
     if (text.size() > 1) text += ", ";
     text += "{\"rank\": " + std::to_string(incident.rank) + ", \"step\": " + std::to_string(incident.label.step) +
-            ", \"owner\": " + std::to_string(incident.label.owner) + ", \"kind\": " + quoted(incident.kind) +
-            ", \"call\": " + quoted(incident.call) + ", \"detail\": " + quoted(incident.detail) +
-            ", \"assumption\": " + (incident.assumption == nullptr ? "null" : quoted(incident.assumption)) + "}";
+            ", \"owner\": " + std::to_string(incident.label.owner) + ", \"kind\": " + json_quoted(incident.kind) +
+            ", \"call\": " + json_quoted(incident.call) + ", \"detail\": " + json_quoted(incident.detail) +
+            ", \"assumption\": " + (incident.assumption == nullptr ? "null" : json_quoted(incident.assumption)) + "}";
   }
   return text + "]";
 }

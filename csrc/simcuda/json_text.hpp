@@ -10,7 +10,7 @@
 
 namespace allranks::sim {
 
-inline std::string quoted(std::string_view text) {
+inline std::string json_quoted(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') {

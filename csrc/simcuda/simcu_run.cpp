@@ -58,7 +58,7 @@ std::string report_of(const Turnstile& turnstile) {
   std::string text = std::string("{\"stalled\": ") + (turnstile.stalled() ? "true" : "false") + ", \"moments\": [";
   bool first = true;
   for (const Turnstile::Moment& moment : turnstile.moments()) {
-    text += std::string(first ? "" : ", ") + "{\"kind\": " + quoted(moment.stall ? "stall" : "deadline") +
+    text += std::string(first ? "" : ", ") + "{\"kind\": " + json_quoted(moment.stall ? "stall" : "deadline") +
             ", \"clock_us\": " + std::to_string(moment.clock_us) +
             ", \"decision\": " + std::to_string(moment.decision) + ", \"waits\": " + moment.waits +
             ", \"others\": " + moment.others + "}";

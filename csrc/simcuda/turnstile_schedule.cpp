@@ -16,8 +16,8 @@ std::uint64_t real_ns() {
 }
 
 std::string task_fields(const Task& task) {
-  return "\"task\": " + quoted(task.name) + ", \"rank\": " + std::to_string(task.rank) +
-         ", \"step\": " + std::to_string(task.label().step) + ", \"operation\": " + quoted(task.label().operation);
+  return "\"task\": " + json_quoted(task.name) + ", \"rank\": " + std::to_string(task.rank) +
+         ", \"step\": " + std::to_string(task.label().step) + ", \"operation\": " + json_quoted(task.label().operation);
 }
 
 std::string waits_for_list(const Task& task) {
@@ -139,11 +139,11 @@ void Turnstile::record_moment(bool stall) {
   };
   for (const auto& task : tasks_) {
     if (task->state == Task::State::kWaiting) {
-      append(moment.waits, task_fields(*task) + ", \"call\": " + quoted(task->waiting->call) + ", \"object\": " +
-                               quoted(task->waiting->object) + ", \"waits_for\": " + waits_for_list(*task));
+      append(moment.waits, task_fields(*task) + ", \"call\": " + json_quoted(task->waiting->call) + ", \"object\": " +
+                               json_quoted(task->waiting->object) + ", \"waits_for\": " + waits_for_list(*task));
     } else if (!task->is_fiber) {
       append(moment.others,
-             task_fields(*task) + ", \"state\": " + quoted(task->state == Task::State::kLeft ? "left" : "runnable"));
+             task_fields(*task) + ", \"state\": " + json_quoted(task->state == Task::State::kLeft ? "left" : "runnable"));
     }
   }
   moment.waits += ']';

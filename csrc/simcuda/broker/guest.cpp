@@ -27,7 +27,7 @@ void append(std::string& list, const std::string& entry) {
 
 std::string names_as_json(const std::set<std::string>& names) {
   std::string list = "[";
-  for (const std::string& name : names) append(list, quoted(name));
+  for (const std::string& name : names) append(list, json_quoted(name));
   return list + "]";
 }
 
@@ -37,8 +37,8 @@ std::string wait_as_json(int thread, const WaitSpec& waiting) {
   const std::set<int> once(ranks.begin(), ranks.end());
   std::string list = "[";
   for (const int rank : once) append(list, std::to_string(rank));
-  return "{\"thread\": " + std::to_string(thread) + ", \"call\": " + quoted(waiting.call) +
-         ", \"object\": " + quoted(waiting.object) + ", \"waits_for\": " + list + "]}";
+  return "{\"thread\": " + std::to_string(thread) + ", \"call\": " + json_quoted(waiting.call) +
+         ", \"object\": " + json_quoted(waiting.object) + ", \"waits_for\": " + list + "]}";
 }
 
 constexpr const char* kKinds[] = {"allocation", "plain",  "reservation", "mapping", "multicast", "binding",
@@ -47,8 +47,8 @@ static_assert(std::size(kKinds) == kLedgerKindCount);
 
 std::string entry_as_json(const simcuLedgerEntry& entry) {
   const char* const call = name_of(static_cast<Call>(entry.call));
-  return "{\"kind\": " + quoted(kKinds[entry.kind]) + ", \"ordinal\": " + std::to_string(entry.ordinal) +
-         ", \"call\": " + quoted(call == nullptr ? "" : call) +
+  return "{\"kind\": " + json_quoted(kKinds[entry.kind]) + ", \"ordinal\": " + std::to_string(entry.ordinal) +
+         ", \"call\": " + json_quoted(call == nullptr ? "" : call) +
          ", \"references\": " + std::to_string(entry.references) + ", \"device\": " + std::to_string(entry.device) +
          ", \"bytes\": " + std::to_string(entry.bytes) + "}";
 }
@@ -95,7 +95,7 @@ std::string Guest::failures_as_json() {
   for (const auto& [failed, count] : failures_) {
     const Call call = call_named(failed.first);
     const bool query = call != Call::kCount && !is_logged(call);
-    append(list, "{\"call\": " + quoted(failed.first) + ", \"code\": " + std::to_string(failed.second) +
+    append(list, "{\"call\": " + json_quoted(failed.first) + ", \"code\": " + std::to_string(failed.second) +
                      ", \"count\": " + std::to_string(count) + ", \"query\": " + (query ? "true" : "false") +
                      ", \"answer\": " + (is_answer(failed.second) ? "true" : "false") + "}");
   }
@@ -107,7 +107,7 @@ std::string Guest::process_as_json() const {
   for (const simcuLedgerEntry& entry : ledger_of(*process)) append(ledger, entry_as_json(entry));
   std::string kernels = "{";
   for (const auto& [name, launches] : process->recorded_launches) {
-    append(kernels, quoted(name) + ": " + std::to_string(launches));
+    append(kernels, json_quoted(name) + ": " + std::to_string(launches));
   }
   return "\"ledger\": " + ledger + "], \"kernels\": " + kernels +
          "}, \"incidents\": " + process->node().incidents.as_json(process->serial);
