@@ -208,7 +208,7 @@ def run(argv: Sequence[str]) -> int:
         commit=arguments.commit,
         gpus=found.described,
         programs=arguments.programs,
-        command=command,
+        command=[argument.replace(str(out), "OUT") for argument in command],
         exit_code=code,
         seconds=time.monotonic() - started,
         probed=probed,
