@@ -6,8 +6,10 @@ something that no Program is, gives one error that names the place and the rule.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import itertools
 import json
 import types
 import typing
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from allranks import sim
 from allranks.conformance import program as program_module
 from allranks.conformance.program import STEP_TYPES, Operand, Program
 from allranks.errors import UsageError
@@ -23,6 +26,9 @@ from allranks.errors import UsageError
 VERSION: Final = 1
 _MOST: Final = 2**63 - 1
 _MOST_STEPS: Final = 100_000
+_MOST_DIGITS: Final = 4  # of a rank
+_MOST_SHIFT: Final = 1 << 47
+_MOST_CODES: Final = 1 << 31  # a CUresult is an int
 
 _BY_NAME: Final = {kind.__name__: kind for kind in STEP_TYPES}
 
@@ -130,7 +136,7 @@ class _Reader:
         if not isinstance(differing, Mapping):
             raise self.fail(f"{place}.except", differing, "wants ranks and values")
         for rank, other in differing.items():
-            if not rank.isdecimal():
+            if not rank.isdecimal() or len(rank) > _MOST_DIGITS:
                 raise self.fail(f"{place}.except", rank, "keys are ranks")
             exceptions[int(rank)] = self.read(hint, other, f"{place}.except.{rank}")
         return Operand(self.read(hint, value["default"], f"{place}.default"), exceptions)
@@ -183,10 +189,30 @@ def _count(steps: tuple[program_module.Step, ...]) -> int:
     )
 
 
+@functools.cache
+def _calls() -> frozenset[str]:
+    """Give the names of the driver calls that can be made to fail."""
+    names: set[str] = set()
+    with contextlib.suppress(ValueError):
+        for number in itertools.count(1):
+            names.add(sim.call_name(number))
+    return frozenset(names)
+
+
 def _check(reader: _Reader, program: Program) -> None:
     """Check what types do not say."""
     if not 1 <= program.rank_count <= 1024:
         raise reader.fail("program.rank_count", program.rank_count, "from 1 to 1024")
+    for shift in (program.shift_bytes.default, *program.shift_bytes.exceptions.values()):
+        if shift >= _MOST_SHIFT:
+            raise reader.fail("program.shift_bytes", shift, f"is below {_MOST_SHIFT}, the end of a process's addresses")
+    for index, fault in enumerate(program.faults):
+        if fault.rank >= program.rank_count:
+            raise reader.fail(f"program.faults[{index}].rank", fault.rank, f"there are {program.rank_count} ranks")
+        if fault.call not in _calls():
+            raise reader.fail(f"program.faults[{index}].call", fault.call, "no driver call of that name is simulated")
+        if not 1 <= fault.code < _MOST_CODES:
+            raise reader.fail(f"program.faults[{index}].code", fault.code, f"from 1 to {_MOST_CODES - 1}")
     count = _count(program.steps)
     if count > _MOST_STEPS:
         raise reader.fail("program.steps", count, f"at most {_MOST_STEPS} steps in all, with every Repeat written out")

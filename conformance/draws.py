@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import queue
-import sys
-import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
 import hypothesis
@@ -21,8 +17,6 @@ T = TypeVar("T")
 # Of a run of ten or more Hypothesis makes some very small, and varies others, instead of drawing them independently.
 _DRAWN_AT_ONCE: Final = 8
 _MOST_RUNS: Final = 1_000_000
-# How long a thread that draws may keep the interpreter from one that has something to do.
-_SWITCH_S: Final = 0.0002
 
 
 def draw_values(strategy: st.SearchStrategy[T], count: int, use: Callable[[T], None], *, seed: int) -> None:
@@ -64,52 +58,6 @@ def _draw_run(strategy: st.SearchStrategy[T], total: int, use: Callable[[T], Non
         passed_over = True
 
     each()
-
-
-def drawn_ahead(strategy: st.SearchStrategy[T], count: int, *, seed: int, most: int = 16) -> Generator[T, None, None]:
-    """Give what `draw_values` draws, drawn by a thread of its own while earlier values are in use.
-
-    For Programs whose ranks are other processes: there the thread that runs them mostly waits, and when it has not to
-    wait any more it gets the interpreter back within a fifth of a millisecond.
-
-    Parameters
-    ----------
-    most : int
-        How many are drawn ahead at most.
-    """
-    ready: queue.Queue[tuple[T] | BaseException | None] = queue.Queue(most)
-    gone = threading.Event()
-
-    def put(what: tuple[T] | BaseException | None) -> None:
-        while not gone.is_set():
-            with contextlib.suppress(queue.Full):
-                ready.put(what, timeout=0.1)
-                return
-
-    def draw() -> None:
-        end: BaseException | None = None
-        try:
-            for run in range(-(-count // _DRAWN_AT_ONCE)):
-                if gone.is_set():
-                    return
-                _draw_run(strategy, count, lambda value: put((value,)), seed=seed, run=run)
-        except BaseException as error:  # noqa: BLE001 -- raised by whoever waits for the next value
-            end = error
-        put(end)
-
-    thread = threading.Thread(target=draw, name="allranks-draw")
-    interval_s = sys.getswitchinterval()
-    sys.setswitchinterval(min(interval_s, _SWITCH_S))
-    thread.start()
-    try:
-        while isinstance(found := ready.get(), tuple):
-            yield found[0]
-        if found is not None:
-            raise found
-    finally:
-        gone.set()
-        thread.join()
-        sys.setswitchinterval(interval_s)
 
 
 def draw_programs(family: str, count: int, use: Callable[[Program, int], None], *, seed: int, max_ranks: int) -> None:

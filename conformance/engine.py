@@ -6,7 +6,6 @@ then reduced with that requirement's own predicate.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import time
 from collections import Counter
@@ -19,7 +18,7 @@ from allranks.conformance.backend import Backend
 from allranks.conformance.casefile import Case
 from allranks.conformance.checks import Violation, judge
 from allranks.conformance.determinism import DETERMINISM, RUNS, parting
-from allranks.conformance.draws import draw_programs, drawn_ahead
+from allranks.conformance.draws import draw_programs
 from allranks.conformance.faults import PROGRAMS, in_turn, with_faults
 from allranks.conformance.narrowing import Contract, Narrowing
 from allranks.conformance.plan import planned
@@ -27,7 +26,6 @@ from allranks.conformance.program import Program
 from allranks.conformance.reduce import reduce_program
 from allranks.conformance.requirements import FAMILIES, REQUIREMENTS
 from allranks.conformance.schedules import realised
-from allranks.conformance.strategies import programs
 from allranks.conformance.trace import HOST, Trace
 from allranks.conformance.worlds import World
 from allranks.conformance.worlds.threads import QUIET_TIMEOUT_S, RunOptions, ThreadsWorld
@@ -267,13 +265,7 @@ class Engine:
             elif not self._gives_up(family, examples):
                 self._run(program, family, examples)
 
-        if self.world.deterministic:
-            draw_programs(family, count, use, seed=self.result.seed, max_ranks=self.max_ranks)
-        else:
-            ahead = drawn_ahead(programs(family, max_ranks=self.max_ranks), count, seed=self.result.seed)
-            with contextlib.closing(ahead) as drawn_so_far:
-                for examples, program in enumerate(drawn_so_far, start=1):
-                    use(program, examples)
+        draw_programs(family, count, use, seed=self.result.seed, max_ranks=self.max_ranks)
         self.result.draws[family] = drawn.hexdigest()
 
     def faulted(self) -> list[Program]:

@@ -38,11 +38,12 @@ def _without(steps: tuple[Step, ...], start: int, count: int) -> tuple[Step, ...
 
 def _named_ranks(program: Program) -> list[int]:
     """Give the ranks that something is said about."""
-    named: set[int] = set(program.shift_bytes.exceptions)
+    named: set[int] = {*program.shift_bytes.exceptions, *(fault.rank for fault in program.faults)}
     for numbered in p.unrolled(program):
         step = numbered.step
         if isinstance(step, p.LocalStep):
             named.update(step.ranks or ())
+        named.update(getattr(step, "empty_on", ()))
         for field in dataclasses.fields(step):
             value = getattr(step, field.name)
             if isinstance(value, Operand):
@@ -67,6 +68,8 @@ def _of_ranks(program: Program, kept: tuple[int, ...]) -> Program:
                 changes[field.name] = renumbered(value)
             elif field.name == "ranks" and value is not None:
                 changes["ranks"] = tuple(number[r] for r in value if r in number)
+            elif field.name == "empty_on":
+                changes["empty_on"] = tuple(number[r] for r in value if r in number)
             elif field.name == "source":
                 changes["source"] = number.get(value % program.rank_count, 0)
         return dataclasses.replace(step, **changes) if changes else step
@@ -76,6 +79,9 @@ def _of_ranks(program: Program, kept: tuple[int, ...]) -> Program:
         rank_count=len(kept),
         steps=tuple(map(of, program.steps)),
         shift_bytes=renumbered(program.shift_bytes),
+        faults=tuple(
+            dataclasses.replace(fault, rank=number[fault.rank]) for fault in program.faults if fault.rank in number
+        ),
     )
 
 

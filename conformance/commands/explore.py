@@ -6,7 +6,6 @@ import dataclasses
 import json
 import sys
 import time
-from pathlib import Path
 
 from rich.console import Console
 
@@ -14,7 +13,7 @@ from allranks.conformance import report
 from allranks.conformance.backend import load_backend
 from allranks.conformance.casefile import dumps
 from allranks.conformance.checks import judge
-from allranks.conformance.commands.options import Parser, machine_for, positive
+from allranks.conformance.commands.options import Parser, machine_for, positive, writable
 from allranks.conformance.commands.replay import find_case
 from allranks.conformance.engine import Finding
 from allranks.conformance.plan import planned
@@ -38,7 +37,7 @@ def _parser() -> Parser:
     parser.add_argument("--machine", metavar="M", help="instead of the case's own simulated machine")
     parser.add_argument("--preemptions", type=_whole, default=1, metavar="K", help="at most (default 1)")
     parser.add_argument("--most", type=positive, metavar="N", help="schedules at most; all by default")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the case with the schedule that fails")
+    parser.add_argument("--out", type=writable, metavar="FILE", help="write the case with the schedule that fails")
     parser.add_argument("--json", action="store_true", help="the figures as JSON")
     return parser
 

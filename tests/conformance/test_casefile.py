@@ -45,6 +45,14 @@ def _text(**changes: object) -> str:
     return json.dumps(value)
 
 
+def _failing(rank: int = 0, call: str = "cuMemAlloc", code: int = 2) -> dict[str, object]:
+    return {"rank_count": 2, "steps": [], "faults": [{"rank": rank, "call": call, "k": 0, "code": code}]}
+
+
+def test_a_call_that_fails_is_read() -> None:
+    assert loads(_text(program=_failing())).program.faults[0].call == "cuMemAlloc"
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -71,6 +79,20 @@ def _text(**changes: object) -> str:
             _text(program={"rank_count": 2, "steps": [{"step": "Bind", "buffer": {"default": 0, "except": {"x": 1}}}]}),
             "keys are ranks",
         ),
+        (
+            _text(
+                program={
+                    "rank_count": 2,
+                    "steps": [{"step": "Bind", "buffer": {"default": 0, "except": {"9" * 5000: 1}}}],
+                }
+            ),
+            "keys are ranks",
+        ),
+        (_text(program={"rank_count": 2, "steps": [], "shift_bytes": {"default": 1 << 47}}), "is below"),
+        (_text(program=_failing(rank=2)), "faults[0].rank=2: there are 2 ranks"),
+        (_text(program=_failing(call="cuNope")), "no driver call of that name"),
+        (_text(program=_failing(code=0)), "from 1 to"),
+        (_text(program=_failing(code=1 << 31)), "from 1 to"),
     ],
 )
 def test_what_is_no_case_is_refused_with_place_and_rule(text: str, says: str) -> None:

@@ -18,12 +18,14 @@ from allranks.conformance.engine import Engine
 from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import (
     Allocate,
+    AllReduce,
     Bind,
     CloseGroup,
     CompoundStep,
     Connect,
     Drop,
     Exchange,
+    Fault,
     Free,
     OpenGroup,
     Operand,
@@ -83,6 +85,27 @@ def test_ranks_that_matter_are_kept_and_renumbered() -> None:
     assert small.rank_count == 2
     assert written(small) == (0, 2)
     assert any(isinstance(step, Free) and step.ranks in ((0,), (1,)) for step in small.steps)
+
+
+def test_ranks_that_bring_nothing_or_fail_are_kept_and_renumbered() -> None:
+    program = Program(
+        rank_count=4,
+        steps=(
+            Allocate(size_bytes=4096),
+            AllReduce(send=Operand(Region()), receive=Operand(Region()), count=1, empty_on=(2,)),
+        ),
+        faults=(Fault(rank=3, call="cuMemAlloc", k=0, code=2),),
+    )
+
+    def fails(candidate: Program) -> bool:
+        reduces = [step for step in candidate.steps if isinstance(step, AllReduce)]
+        named = any(0 <= rank < candidate.rank_count for step in reduces for rank in step.empty_on)
+        return named and any(fault.rank < candidate.rank_count for fault in candidate.faults)
+
+    small = reduce_program(program, fails)
+    assert small.rank_count == 2
+    assert [step.empty_on for step in small.steps if isinstance(step, AllReduce)] == [(0,)]
+    assert [fault.rank for fault in small.faults] == [1]
 
 
 def test_what_is_said_twice_is_said_once() -> None:

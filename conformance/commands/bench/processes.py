@@ -16,7 +16,7 @@ from allranks.conformance import program as p
 from allranks.conformance.backend import RankContext
 from allranks.conformance.checks import CHECKS, UNSEEN_IN_HOST, judge
 from allranks.conformance.commands.bench.timed import watched
-from allranks.conformance.draws import drawn_ahead
+from allranks.conformance.draws import drawn_values
 from allranks.conformance.narrowing import contract_of
 from allranks.conformance.plan import planned
 from allranks.conformance.program import Operand, Program, Region
@@ -167,10 +167,10 @@ def engine_rows(settings: Settings, count: int) -> list[dict[str, Any]]:
     -------
     list of dict
         A row for short Programs, in the median of 9 steps, 4 of them collective, and one for those that `check` draws,
-        of the families that the backend has something for. Milliseconds are for one Program. ``draw_ms`` is how long a
-        run had to wait for its Program: Programs are drawn while others run. ``open_ms``, ``communicate_ms`` and
-        ``close_ms`` are what a rank spends in the communicator under test, on average over ranks; ``world_ms`` is the
-        rest of a run: the Program on its way, the ranks' own steps, where they meet, and what they tell.
+        of the families that the backend has something for. Milliseconds are for one Program. ``open_ms``,
+        ``communicate_ms`` and ``close_ms`` are what a rank spends in the communicator under test, on average over
+        ranks; ``world_ms`` is the rest of a run: the Program on its way, the ranks' own steps, where they meet, and
+        what they tell.
     """
     rows = []
     with watched(settings.backend) as (backend, times):
@@ -226,9 +226,8 @@ def _timed_runs(
     for family, between in families.items():
         least, most = between or (None, None)
         strategy = programs(family, min_ranks=settings.ranks, max_ranks=settings.ranks, min_steps=least, max_steps=most)
-        ahead = drawn_ahead(strategy, count, seed=settings.seed)
         began = time.perf_counter()
-        for drawn in ahead:
+        for drawn in drawn_values(strategy, count, seed=settings.seed):
             program, found = contract.within(drawn), time.perf_counter()
             plan = list(planned(program))
             resolved = time.perf_counter()

@@ -9,7 +9,7 @@ from typing import Any
 
 from allranks.conformance.casefile import Case
 from allranks.conformance.commands.bench.shown import check_mutants, drawn_in, emit
-from allranks.conformance.commands.options import Parser, machine_for, positive
+from allranks.conformance.commands.options import Parser, machine_for, positive, ranks
 from allranks.conformance.corpus import MUTANTS
 from allranks.conformance.engine import Engine
 from allranks.conformance.program import Program, Repeat, Step, is_collective
@@ -91,10 +91,10 @@ def reduce(argv: list[str]) -> int:
     parser = Parser(prog="allranks bench reduce", description="How small findings get, mutant by mutant.")
     parser.add_argument("mutant", nargs="*", default=["local-key", "first-offset", "kept-handle"])
     parser.add_argument("--seeds", type=positive, default=50, help="findings a mutant (default 50)")
-    parser.add_argument("--ranks", type=positive, default=4, help="ranks at most (default 4)")
+    parser.add_argument("--ranks", type=ranks, default=4, help="ranks at most (default 4)")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args(argv)
     check_mutants(arguments.mutant)
     rows = [_reduce_row(name, arguments.seeds, arguments.ranks) for name in arguments.mutant]
     emit({"benchmark": "reduce", "rows": rows}, arguments.json)
-    return 0
+    return 0 if all(row["distinct"] for row in rows) else 3  # a mutant that no drawn Program shows

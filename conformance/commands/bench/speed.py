@@ -146,8 +146,11 @@ def _programs_of(ranks: int, count: int) -> tuple[list[Program], float]:
     return drawn, draw
 
 
-def _lists(count: int) -> float:
-    """Give the seconds for drawing one list, as Hypothesis draws by itself: what the rates are divided by."""
+def _lists(count: int = 1000) -> float:
+    """Give the seconds for drawing one list, as Hypothesis draws by itself: what the rates are divided by.
+
+    It takes the longer for each the more there are, so there are as many for each row.
+    """
     drawn = 0
 
     @hypothesis.seed(0)
@@ -174,7 +177,7 @@ def _engine_row(arguments: Any, ranks: int) -> dict[str, Any]:
     Rates are per second of processor time: one task runs at a time, and what else the machine does is not looked for.
     """
     count = max(5, arguments.programs * 2 // ranks)
-    before = _lists(len(FAMILIES) * count)
+    before = _lists()
     drawn, draw = _programs_of(ranks, count)
     run = checks = 0.0
     lengths, collective = [], []
@@ -191,7 +194,7 @@ def _engine_row(arguments: Any, ranks: int) -> dict[str, Any]:
             steps = [step for step in plan if not step.follows]  # a compound step is one
             lengths.append(len(steps))
             collective.append(sum(step.collective and step.applies for step in steps))
-    unit = (before + _lists(len(FAMILIES) * count)) / 2 * len(drawn)
+    unit = (before + _lists()) / 2 * len(drawn)
     every = draw + run + checks
     return {
         "ranks": ranks,

@@ -10,8 +10,10 @@ from allranks.conformance.backends.plain import PlainBackend
 from allranks.conformance.program import Program
 from allranks.conformance.trace import CLOSING, Event
 from allranks.conformance.worlds.launched import LaunchedWorld
-from allranks.conformance.worlds.launched_rank import Play, Told
+from allranks.conformance.worlds.launched_rank import Answer, Play
 from allranks.conformance.worlds.player import Played
+from allranks.conformance.worlds.rest import BOARD_BYTES, Rest
+from allranks.conformance.worlds.told import Told
 
 PROGRAM = Program(rank_count=2, steps=(p.Allocate(size_bytes=64),))
 WELL = Event(status="ok")
@@ -33,14 +35,17 @@ class HalfSilentCrew:
         assert isinstance(message, Play)
         self.board[rank] = CLOSING
         if rank == 0:
-            told = Played(rank=0, over=True, at=CLOSING, events=[WELL], opening=WELL, closing=WELL)
-            self.said.append((0, Told(message.run, told)))
+            told = Told(events=[WELL], opening=WELL, closing=WELL)
+            self.said.append((0, Answer(message.run, Played(rank=0, over=True, at=CLOSING, told=told))))
 
     def receive(self, timeout_s: float) -> tuple[int, Any] | None:
         return self.said.pop(0) if self.said else None
 
     def state(self, rank: int) -> str:
         return "its process is stopped"
+
+    def rest(self, rank_count: int) -> Rest:
+        return Rest([0] * (BOARD_BYTES // 8), {}, rank_count)
 
     def again(self) -> bool:
         self.started += 1

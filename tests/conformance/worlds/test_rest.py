@@ -6,10 +6,9 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from tests.conformance.worlds.test_watch import FIFO, at, settled
-
 from allranks.conformance.worlds.rest import BOARD_BYTES, Rest, Signs
 from allranks.processes.stillness import STILL_S
+from tests.processes.test_watch import FIFO, at, settled
 
 # The main thread watches, as that of a rank does; another one is in the communicator under test.
 RANK = "threading.Thread(target={target}, args={given}, daemon=True).start()\ntime.sleep(3600)"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -197,8 +198,12 @@ WAITING = python(
 )
 
 
-def started(size: int) -> subprocess.Popen[str]:
-    """Start a job whose ranks have each called the driver and forked, and wait with a time-out."""
+@contextlib.contextmanager
+def started(size: int) -> Iterator[subprocess.Popen[str]]:
+    """Start a job whose ranks have each called the driver and forked, and wait with a time-out; it ends with the test.
+
+    What starts tests in the background may have it ignore interrupts, and so would all that it starts.
+    """
     job = subprocess.Popen(
         [*ALLRANKS, "sim", "run", "-n", str(size), "--", *WAITING],
         env=environment(),
@@ -207,11 +212,16 @@ def started(size: int) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
-    assert job.stdout is not None
-    for _ in range(size):
-        job.stdout.readline()
-    return job
+    with job:
+        try:
+            assert job.stdout is not None
+            for _ in range(size):
+                job.stdout.readline()
+            yield job
+        finally:
+            job.kill()
 
 
 def runs(pid: int) -> bool:
