@@ -27,9 +27,7 @@ std::vector<int> Meeting::Round::missing() const {
   return out;
 }
 
-int Meeting::ask(void* state) {
-  return static_cast<const Round*>(state)->done ? 1 : 0;
-}
+int Meeting::ask(void* state) { return static_cast<const Round*>(state)->done ? 1 : 0; }
 
 std::size_t Meeting::ask_missing(void* state, int* ranks, std::size_t capacity) {
   const std::vector<int> missing = static_cast<const Round*>(state)->missing();

@@ -142,8 +142,8 @@ void Turnstile::record_moment(bool stall) {
       append(moment.waits, task_fields(*task) + ", \"call\": " + json_quoted(task->waiting->call) + ", \"object\": " +
                                json_quoted(task->waiting->object) + ", \"waits_for\": " + waits_for_list(*task));
     } else if (!task->is_fiber) {
-      append(moment.others,
-             task_fields(*task) + ", \"state\": " + json_quoted(task->state == Task::State::kLeft ? "left" : "runnable"));
+      append(moment.others, task_fields(*task) +
+                                ", \"state\": " + json_quoted(task->state == Task::State::kLeft ? "left" : "runnable"));
     }
   }
   moment.waits += ']';

@@ -311,7 +311,8 @@ std::string Broker::report() {
   const std::string broken = node_.check_invariants();
   return "{\"clients\": " + clients + "], \"used\": {\"memory_bytes\": " + std::to_string(memory) +
          ", \"multicast_bytes\": " + std::to_string(multicast) + "}, \"refused\": " + std::to_string(refused_.load()) +
-         ", \"killed\": " + (killed_ ? "1" : "0") + ", \"broken\": " + (broken.empty() ? "null" : json_quoted(broken)) + "}";
+         ", \"killed\": " + (killed_ ? "1" : "0") + ", \"broken\": " + (broken.empty() ? "null" : json_quoted(broken)) +
+         "}";
 }
 
 }  // namespace allranks::sim::broker
