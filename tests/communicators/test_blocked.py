@@ -128,8 +128,9 @@ def ran(backend: str, deadline_s: float) -> Trace:
 
 
 @pytest.fixture
-def silent_runtime() -> None:
+def silent_runtime(request: pytest.FixtureRequest) -> None:
     """Leave tests out where a thread of the library's own has a timer in every rank."""
+    request.getfixturevalue("mpi")
     if family_of(mpi_library()) != "mpich":
         pytest.skip("only MPICH: in each rank of Open MPI a thread waits with a time-out, so none is blocked")
 
