@@ -20,8 +20,6 @@ import functools
 import importlib.util
 import os
 import runpy
-import subprocess
-import sys
 import warnings
 from importlib import metadata
 from pathlib import Path
@@ -30,7 +28,7 @@ from typing import Any, Final
 from allranks.conformance.backend import MemorySpace, RankContext
 from allranks.conformance.data import ITEM_BYTES
 from allranks.conformance.narrowing import Narrowing
-from allranks.conformance.worlds.hardware import gpus, guarded, kernel_module
+from allranks.conformance.worlds.hardware import gpus, guarded, in_child, kernel_module
 from allranks.errors import UsageError
 
 _LOOPBACK: Final = "127.0.0.1"
@@ -146,21 +144,9 @@ def built_with() -> dict[str, Any]:
 
 def _nccl_version() -> str:
     """Ask a child process which NCCL torch has loaded."""
-    try:
-        asked = subprocess.run(
-            [sys.executable, "-P", "-c", _ASK_NCCL],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_ASK_S,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            env=guarded(os.environ),
-        )
-    except subprocess.TimeoutExpired:
-        return "of an unknown version"
-    lines = asked.stdout.split()
-    return lines[-1] if lines and asked.returncode == 0 else "of an unknown version"
+    asked = in_child(_ASK_NCCL, timeout_s=_ASK_S)
+    lines = asked.stdout.split() if asked is not None and asked.returncode == 0 else []
+    return lines[-1] if lines else "of an unknown version"
 
 
 def _torch() -> tuple[Any, Any]:

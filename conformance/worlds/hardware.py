@@ -117,19 +117,26 @@ def gpus(library: str = LIBRARY) -> Gpus:
     return Gpus(tuple(told["names"]), told["version"])
 
 
-def _asked(library: str) -> dict[str, Any]:
+def in_child(script: str, *arguments: str, timeout_s: float) -> subprocess.CompletedProcess[str] | None:
+    """Run a script in an interpreter of its own, guarded; None: it did not end in time."""
     try:
-        asked = subprocess.run(
-            [sys.executable, "-P", "-c", _ASK, library],
+        return subprocess.run(
+            [sys.executable, "-P", "-c", script, *arguments],
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_ASK_S,
+            timeout=timeout_s,
             check=False,
             stdin=subprocess.DEVNULL,
             env=guarded(os.environ),
         )
     except subprocess.TimeoutExpired:
+        return None
+
+
+def _asked(library: str) -> dict[str, Any]:
+    asked = in_child(_ASK, library, timeout_s=_ASK_S)
+    if asked is None:
         return {"missing": f"{library} does not say within {_ASK_S:g} s which GPUs there are"}
     lines = asked.stdout.splitlines()
     if asked.returncode or not lines:

@@ -14,15 +14,7 @@ import re
 import sys
 from pathlib import Path
 
-from make_stubs import (
-    DEFINITION,
-    OLD_SYMBOLS,
-    error_rows,
-    forwarder,
-    names_of,
-    symbol_rows,
-    without_comments,
-)
+from make_stubs import DEFINITION, names_of, rest_of, without_comments
 
 PREFIX = "client:"
 NAME = re.compile(r"(\w+)\s*(?:\[\])?$")
@@ -59,16 +51,12 @@ def main(cuda_h: Path, listing: Path, output: Path, sources: list[str]) -> None:
     """Write both files."""
     whole = cuda_h.read_text(encoding="utf-8", errors="replace")
     header = without_comments(whole)
-    names, renamed = names_of(whole)
-    typedefs = (cuda_h.parent / "cudaTypedefs.h").read_text(encoding="utf-8", errors="replace")
+    _, renamed = names_of(whole)
     defined: dict[bool, set[str]] = {True: set(), False: set()}
     for source in sources:
         text = Path(source.removeprefix(PREFIX)).read_text(encoding="utf-8")
         defined[source.startswith(PREFIX)] |= set(DEFINITION.findall(text))
     remote = sorted((plain, renamed.get(plain, plain)) for plain in defined[False])
-    implemented = {renamed.get(name, name) for name in defined[True] | defined[False]}
-    old = sorted(name for name in OLD_SYMBOLS if name not in implemented and renamed.get(name) in implemented)
-    stubs = sorted(names - implemented - set(old))
     listing.write_text("".join(f"ALLRANKS_REMOTE({plain}, {symbol})\n" for plain, symbol in remote), encoding="utf-8")
     calls = [
         "// Generated from cuda.h and entry/; not for editing.",
@@ -86,33 +74,10 @@ def main(cuda_h: Path, listing: Path, output: Path, sources: list[str]) -> None:
         "}",
         "",
     ]
-    tables = [
-        "// Generated from cuda.h; not for editing.",
-        '#include "generated.hpp"',
-        "",
-        "namespace allranks::sim {",
-        "const ErrorRow kErrorRows[] = {",
-        *error_rows(whole),
-        "    {-1, nullptr, nullptr}};",
-        "const SymbolRow kSymbolRows[] = {",
-        *symbol_rows(typedefs, names),
-        "    {nullptr, 0, nullptr}};",
-        "}  // namespace allranks::sim",
-        "",
-        'extern "C" {',
-        "// Called with the arguments of the real function, which it leaves alone.",
-        *(
-            f'__attribute__((visibility("default"))) int {name}() '
-            f'{{ return allranks::sim::not_supported_call("{name}"); }}'
-            for name in stubs
-        ),
-        "// Pass their arguments, which lie in registers, on as they are.",
-        *(forwarder(name, renamed[name], OLD_SYMBOLS[name]) for name in old),
-        "}",
-        "",
-    ]
     output.write_text("\n".join(calls), encoding="utf-8")
-    output.with_name(f"{output.stem}_rest.cpp").write_text("\n".join(tables), encoding="utf-8")
+    output.with_name(f"{output.stem}_rest.cpp").write_text(
+        rest_of(cuda_h, defined[True] | defined[False]), encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

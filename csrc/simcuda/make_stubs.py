@@ -95,12 +95,14 @@ def forwarder(name: str, target: str, extra: str) -> str:
     )
 
 
-def main(cuda_h: Path, output: Path, sources: list[Path]) -> None:
-    """Write the generated file."""
+def rest_of(cuda_h: Path, defined: set[str]) -> str:
+    """Give the C++ text of all of cuda.h but the functions `defined` (in sources, before renaming).
+
+    The tables of error texts and symbols, a stub for each other function, and old symbols of those that are defined.
+    """
     header = cuda_h.read_text(encoding="utf-8", errors="replace")
     typedefs = (cuda_h.parent / "cudaTypedefs.h").read_text(encoding="utf-8", errors="replace")
     names, renamed = names_of(header)
-    defined = {name for source in sources for name in DEFINITION.findall(source.read_text(encoding="utf-8"))}
     implemented = {renamed.get(name, name) for name in defined}
     old = sorted(name for name in OLD_SYMBOLS if name not in implemented and renamed.get(name) in implemented)
     stubs = sorted(names - implemented - set(old))
@@ -129,7 +131,13 @@ def main(cuda_h: Path, output: Path, sources: list[Path]) -> None:
         "}",
         "",
     ]
-    output.write_text("\n".join(lines), encoding="utf-8")
+    return "\n".join(lines)
+
+
+def main(cuda_h: Path, output: Path, sources: list[Path]) -> None:
+    """Write the generated file."""
+    defined = {name for source in sources for name in DEFINITION.findall(source.read_text(encoding="utf-8"))}
+    output.write_text(rest_of(cuda_h, defined), encoding="utf-8")
 
 
 if __name__ == "__main__":

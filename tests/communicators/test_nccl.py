@@ -103,11 +103,11 @@ def test_it_opens_nothing_where_multicast_is_not_disabled(monkeypatch: pytest.Mo
     for name in (*DISABLING, "ALLRANKS_ALLOW_HARDWARE_MULTICAST"):
         monkeypatch.delenv(name, raising=False)  # no driver is loaded in this process
     with pytest.raises(UsageError, match="multicast is not disabled in the environment of this process"):
-        nccl.NcclBackend().open(FakeContext())  # type: ignore[arg-type]
+        nccl.NcclBackend().open(FakeContext())  # type: ignore[arg-type]  # it is refused before it is looked at
     for name, value in DISABLING.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ImportError, match="never imported"):
-        nccl.NcclBackend().open(FakeContext())  # type: ignore[arg-type]
+        nccl.NcclBackend().open(FakeContext())  # type: ignore[arg-type]  # it is refused before it is looked at
 
 
 @pytest.mark.usefixtures("built_with_cuda")
