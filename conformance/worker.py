@@ -7,12 +7,10 @@ end.
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import mmap
 import os
 import resource
-import signal
 import sys
 import threading
 import traceback
@@ -29,12 +27,12 @@ from allranks.conformance.narrowing import contract_of
 from allranks.conformance.program import Program
 from allranks.conformance.worlds.stacks import stack_of
 from allranks.errors import UsageError
+from allranks.processes.ties import end_with_parent
 
 # The shared board: [0] is the number of the Program that runs, [1] counts signs of life, and then one number a rank.
 BOARD_HEAD: Final = 2
 BOARD_RANKS: Final = 1024
 BOARD_BYTES: Final = 8 * (BOARD_HEAD + BOARD_RANKS)
-_PR_SET_PDEATHSIG: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +179,7 @@ class _Worker:
 
 def main(connection: int, board: int, epitaph: int) -> None:
     """Serve the process at the other end; the arguments are descriptors."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     faulthandler.enable(file=epitaph)
     shared = memoryview(mmap.mmap(board, BOARD_BYTES)).cast("q")

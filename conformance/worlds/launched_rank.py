@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import gc
 import json
 import os
 import resource
-import signal
 from collections.abc import MutableSequence, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from allranks.conformance.backend import Backend, load_backend, versions_of
 from allranks.conformance.trace import Event
@@ -21,8 +19,7 @@ from allranks.conformance.worlds.processes.parcel import pickled, unpack
 from allranks.conformance.worlds.sentinel import mapped
 from allranks.conformance.worlds.wire import Lane, MpiWire, StoreWire, Wire
 from allranks.errors import UsageError
-
-_PR_SET_PDEATHSIG: Final = 1
+from allranks.processes.ties import end_with_parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +68,7 @@ def player_of(
 def main(arguments: Sequence[str]) -> None:
     """Serve the crew that has started this rank."""
     told: dict[str, Any] = json.loads(arguments[0])
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     faulthandler.enable()
     connection, board = connect(told)

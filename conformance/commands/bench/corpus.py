@@ -7,12 +7,10 @@ right communicator, judged by every check. A file is used again only if the comm
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import multiprocessing
 import os
-import signal
 import statistics
 import sys
 import time
@@ -34,10 +32,10 @@ from allranks.conformance.isolated import run_jobs
 from allranks.conformance.kept import keep
 from allranks.conformance.settings import DEFAULT_MACHINE, DEFAULT_RANKS, EFFORT, settings_of
 from allranks.conformance.worlds.threads import ThreadsWorld
+from allranks.processes.ties import end_with_parent
 
 # What is judged beside the variants.
 _RIGHT = ("refimpl", "plain")
-_PR_SET_PDEATHSIG = 1
 _KINDS = ("detect", "kills", "right")
 _MOST_RANKS = max(case.program.rank_count for case in shipped().values())
 
@@ -144,11 +142,6 @@ def _kept(path: Path, key: dict[str, Any]) -> dict[str, Any] | None:
     return kept["row"] if isinstance(kept, dict) and kept.get("key") == key else None
 
 
-def _end_with_parent() -> None:
-    """A pool's process waits for work for ever when whoever gives it was killed."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def collect(wanted: list[Unit], place: Path, jobs: int) -> dict[Unit, dict[str, Any]]:
     """Measure what is not in the folder yet, several units at a time, and give all."""
     place.mkdir(parents=True, exist_ok=True)
@@ -161,7 +154,8 @@ def collect(wanted: list[Unit], place: Path, jobs: int) -> dict[Unit, dict[str, 
     missing = [unit for unit in wanted if unit not in rows]
     sys.stdout.write(f"{len(rows)} of {len(wanted)} units are done already\n")
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=spawn, initializer=_end_with_parent) as pool:
+    # A pool's process waits for work for ever when whoever gives it was killed.
+    with ProcessPoolExecutor(jobs, mp_context=spawn, initializer=end_with_parent, initargs=(os.getpid(),)) as pool:
         running = {pool.submit(measure, unit, place / "cases"): unit for unit in missing}
         try:
             for ready in as_completed(running):

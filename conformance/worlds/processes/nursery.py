@@ -8,7 +8,6 @@ the other end of its socket is gone, it ends them all; when it is gone itself, t
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import json
 import os
@@ -26,12 +25,10 @@ from allranks.conformance.backend import Backend, load_backend
 from allranks.conformance.worlds.hardware import DriverName
 from allranks.conformance.worlds.processes.worker import serve
 from allranks.errors import UsageError
+from allranks.processes.ties import adopt_orphans, end_with_parent
 from allranks.processes.watch import children
 
 _MOST_BYTES: Final = 1 << 16
-_PR_SET_PDEATHSIG: Final = 1
-_PR_SET_CHILD_SUBREAPER: Final = 36
-_libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class _Nursery:
@@ -45,7 +42,7 @@ class _Nursery:
         self.woken, self.wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(self.wakes, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what a worker started, and left behind, comes here
+        adopt_orphans()
 
     def say(self, **what: Any) -> None:
         """Tell the supervisor."""
@@ -136,9 +133,7 @@ class _Nursery:
 
 def _become_worker(parent: int) -> None:
     os.setsid()
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(0)
+    end_with_parent(parent)
 
 
 def _kill_group(pid: int) -> None:

@@ -12,7 +12,6 @@ processes had been left behind. Status as `os.waitstatus_to_exitcode` gives it.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import select
@@ -21,17 +20,10 @@ import socket
 import sys
 from typing import Any, Final, NoReturn
 
+from allranks.processes.ties import adopt_orphans, end_with_parent
 from allranks.processes.watch import descendants
 
-_PR_SET_PDEATHSIG: Final = 1
-_PR_SET_CHILD_SUBREAPER: Final = 36
-_libc: Final = ctypes.CDLL(None, use_errno=True)
 NOT_STARTED: Final = 127
-
-
-def adopt() -> None:
-    """Let what descendants of this process leave behind come to it."""
-    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def end_all(reaped: dict[int, int]) -> int:
@@ -79,9 +71,7 @@ class _Keeper:
             os._exit(NOT_STARTED)
 
     def _become(self, wanted: dict[str, Any], rank: int, parent: int) -> NoReturn:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(NOT_STARTED)
+        end_with_parent(parent, NOT_STARTED)
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
@@ -141,7 +131,7 @@ def main() -> None:
     wanted: dict[str, Any] = json.load(sys.stdin)
     for descriptor in (link.fileno(), *wanted["outputs"], *wanted["errors"]):
         os.set_inheritable(descriptor, False)
-    adopt()
+    adopt_orphans()
     keeper = _Keeper(link, wanted)
     try:
         keeper.run()

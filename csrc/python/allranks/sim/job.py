@@ -18,8 +18,9 @@ from typing import Any, BinaryIO, Final, Literal
 
 import allranks
 from allranks.errors import WorldError
-from allranks.processes.keeper import adopt, end_all
+from allranks.processes.keeper import end_all
 from allranks.processes.stillness import Stillness
+from allranks.processes.ties import adopt_orphans
 from allranks.processes.watch import ThreadState, look
 from allranks.sim.broker import Broker, client_folder
 
@@ -139,7 +140,7 @@ class Job:
         self._heard = b""
         self._selector = selectors.DefaultSelector()
         self._began = time.monotonic()
-        adopt()  # should the keeper be killed, what it kept comes here
+        adopt_orphans()  # should the keeper be killed, what it kept comes here
         self._allow_many_descriptors(size)
         self._start(command, size)
 
