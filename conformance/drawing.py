@@ -194,8 +194,8 @@ class Drawer:
         return int(self.pick(REACHES, "reach")) if self.rank_count > FEW else 0
 
     def rounds(self) -> int:
-        """As many rounds as show that something grows, and more where they cost little."""
-        return 5 if self.rank_count <= FEW else 3
+        """As many rounds as show that something grows; among many ranks, as show that something comes again."""
+        return 5 if self.rank_count <= FEW else 2
 
     def count(self, table: Sequence[int]) -> tuple[int, tuple[int, ...]]:
         """How many elements, and the ranks that bring none at all, of which there is one in one of twelve cases."""

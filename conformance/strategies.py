@@ -38,9 +38,10 @@ TABLES: Final[dict[str, tuple[str, ...]]] = {
     "COLL": ("all_reduce", "all_gather", "all_reduce", "all_gather", "move", "allocate_either", "all_reduce", "churn"),
 }
 # How many of them a Program has, at least and at most.
-_LENGTHS: Final = {"RDV": (3, 9), "CACHE": (2, 7), "NVLS": (3, 9), "LIFE": (3, 11), "COLL": (3, 11)}
-# With so many steps, times ranks, a Program is long enough: what many ranks do takes its time.
-ROOM: Final = 112
+_LENGTHS: Final = {"RDV": (3, 7), "CACHE": (2, 5), "NVLS": (3, 7), "LIFE": (2, 6), "COLL": (3, 8)}
+# With so many steps, times ranks, a Program is long enough: what many ranks do takes its time, and what connects every
+# pair of them takes the most.
+ROOM: Final = {"RDV": 112, "CACHE": 112, "NVLS": 144, "LIFE": 128, "COLL": 128}
 # Of so many Programs one has one rank, where nothing divides.
 _ONE_RANK_IN: Final = 12
 
@@ -82,7 +83,7 @@ def programs(
         drawer = Situations(draw, draw(st.sampled_from(counts), label="ranks"), list(_STARTS[family]))
         length = draw(st.integers(shortest, longest), label="length")
         for _ in range(length):
-            if drawer.step_count * drawer.rank_count >= ROOM:
+            if drawer.step_count * drawer.rank_count >= ROOM[family]:
                 break
             drawer.draw_kind(drawer.pick(TABLES[family], "kind"))
         shift = drawer.diverging(0, lambda: drawer.pick(SHIFTS, "shift"))

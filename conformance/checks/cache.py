@@ -6,17 +6,16 @@ now, at the right place, and nowhere else? The history of the regions decides wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from allranks.conformance import program as p
 from allranks.conformance.checks.outcome import Outcome, View, Violation, difference
 from allranks.conformance.plan import Planned
 
 
-def _speaking(view: View) -> Iterator[tuple[Planned, set[str]]]:
+def _speaking(view: View) -> list[tuple[Planned, set[str]]]:
     """Give the puts with the requirements that each speaks for, by what its regions are."""
     sizes: dict[tuple[int, int], int] = {}
     connected: set[tuple[int, int]] = set()
+    speaking = []
     for step in view.applied:
         brought = [(rank, part) for rank, part in enumerate(step.parts) if part is not None]
         match step.step:
@@ -25,9 +24,10 @@ def _speaking(view: View) -> Iterator[tuple[Planned, set[str]]]:
             case p.Connect():
                 connected.update((rank, part.buffer) for rank, part in brought)
             case p.Put():
-                yield step, _history(view, step, sizes, connected)
+                speaking.append((step, _history(view, step, sizes, connected)))
             case _:
                 pass
+    return speaking
 
 
 def _history(view: View, step: Planned, sizes: dict[tuple[int, int], int], connected: set[tuple[int, int]]) -> set[str]:
@@ -63,7 +63,7 @@ def fault_of(view: View, step: Planned) -> tuple[int, str] | None:
 
 def _judge(view: View, requirement: str) -> Outcome:
     outcome = Outcome()
-    for step, speaks in _speaking(view):
+    for step, speaks in view.once(_speaking):
         if requirement not in speaks:
             continue
         if not view.all_ok(view.events(step)):

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -54,13 +53,13 @@ class CallLog:
     def __init__(self, logs: Sequence[npt.NDArray[np.void]], rank_count: int) -> None:
         self.known = bool(logs)
         self.rank_count = rank_count
-        self._log: npt.NDArray[Any] = np.concatenate(logs) if logs else np.zeros(0, CALL_DTYPE)
+        log = np.frombuffer(b"".join(log.data for log in logs), CALL_DTYPE)
         lengths = [len(log) for log in logs]
         self._first = np.cumsum([0, *lengths])
         self._rank = np.repeat(np.arange(len(logs)), lengths)
-        self._call, self._step = self._log["call"].copy(), self._log["step"].copy()
-        self._result = self._log["result"].copy()
-        self._communicator: Mask = self._log["owner"] == 1
+        self._call, self._step = log["call"].copy(), log["step"].copy()
+        self._result = log["result"].copy()
+        self._communicator: Mask = log["owner"] == 1
 
     def total(self) -> int:
         """Count the communicator's calls."""

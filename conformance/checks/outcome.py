@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from allranks.conformance.model import Meaning, Model, meaning_of, probe_result
 from allranks.conformance.plan import Planned
 from allranks.conformance.program import Program
 from allranks.conformance.trace import LEFT, Event, Trace
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +83,19 @@ class View:
     plan: list[Planned]
     meanings: dict[int, Meaning] = field(default_factory=dict)
     _strays: dict[int, Stray | None] = field(default_factory=dict)
+    _seen: dict[Callable[..., Any], Any] = field(default_factory=dict)
 
     @property
     def ranks(self) -> range:
         """All ranks."""
         return range(self.program.rank_count)
+
+    def once(self, look: Callable[[View], T]) -> T:
+        """Give what several checks want of the Trace, which is looked for once."""
+        if look not in self._seen:
+            self._seen[look] = look(self)
+        found: T = self._seen[look]
+        return found
 
     @cached_property
     def _by_step(self) -> list[list[Event]]:
@@ -185,7 +196,10 @@ class View:
         log = self.trace.written
         if log is None:
             return {}
-        log = log[np.isin(log["allocation"], list(self.buffers))]
+        allocations = log["allocation"]
+        known = np.zeros(max(max(self.buffers, default=0), int(allocations.max(initial=0))) + 1, dtype=bool)
+        known[list(self.buffers)] = True  # numbers are small, counted on the node
+        log = log[known[allocations]]
         if not len(log):
             return {}
         log = log[np.lexsort((log["offset_bytes"], log["allocation"], log["rank"], log["step"]))]
