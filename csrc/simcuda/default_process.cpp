@@ -4,11 +4,14 @@
 // The default process is the one object behind the C ABI, because cuda.h gives its functions nothing else to find their
 // state by. It is never destroyed: threads may still be in the driver while the program ends.
 #include <cstdio>
+#include <cstdlib>
 #include <mutex>
 #include <string>
 #include <unordered_set>
+#include <utility>
 
 #include "config.hpp"
+#include "fault_plan.hpp"
 #include "generated.hpp"
 #include "machine.hpp"
 #include "node.hpp"
@@ -21,11 +24,15 @@ namespace {
 
 Process& make_default_process() {
   DefaultMachine wanted = default_machine();
+  const char* const faults = std::getenv("SIMCU_FAULTS");
+  FaultPlan plan = fault_plan(faults == nullptr ? "" : faults);
+  if (wanted.objection.empty() && !plan.objection.empty()) wanted.objection = "SIMCU_FAULTS: " + plan.objection;
   if (!wanted.objection.empty()) {
     std::fprintf(stderr, "simcuda: %s; every call answers CUDA_ERROR_NO_DEVICE\n", wanted.objection.c_str());
     machine_named("h100", 1, wanted.machine);
   }
   auto* const node = new Node(wanted.machine);
+  node->plan_faults(std::move(plan.faults));
   Process& process = node->create_process(
       0, {.struct_bytes = sizeof(simcuPlacement), .rule = SIMCU_PLACE_LOW, .base_offset_bytes = 0});
   if (!wanted.objection.empty()) process.unusable = CUDA_ERROR_NO_DEVICE;

@@ -29,6 +29,26 @@ namespace detail {
 CUresult refusal(Process& process, Call call, Needs needs);
 void log_call(Process& process, Call call, CUresult result);
 
+// Faults that are more than a code: what happens to the caller before the call, and once it was carried out. Made
+// before the turn is taken, so that others go on.
+class Disturbance {
+ public:
+  Disturbance(Process& process, Call call) {
+    if (process.disturbed) begin(process, call);
+  }
+  ~Disturbance();
+  Disturbance(const Disturbance&) = delete;
+  Disturbance& operator=(const Disturbance&) = delete;
+  // The process is gone: nothing is carried out any more.
+  bool killed() const { return killed_; }
+
+ private:
+  void begin(Process& process, Call call);
+
+  const Process* kills_ = nullptr;
+  bool killed_ = false;
+};
+
 }  // namespace detail
 
 // Runs the body of a driver call: CUresult body(Process&).
@@ -37,6 +57,8 @@ CUresult entry(Call call, Needs needs, const Body& body) {
   Process& process = calling_process();
   // Measured: a child forked after cuInit cannot use the driver. Asked first: another thread may have had the turn.
   if (process.node().forked()) return CUDA_ERROR_NOT_INITIALIZED;
+  const detail::Disturbance disturbance(process, call);
+  if (disturbance.killed()) return CUDA_ERROR_UNKNOWN;
   const Turnstile::Turn turn(process.node().turnstile);
   this_thread().call = call;
   CUresult result = detail::refusal(process, call, needs);

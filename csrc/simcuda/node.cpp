@@ -39,9 +39,21 @@ Node::~Node() {
 
 bool Node::forked() const { return fork_generation_ != fork_generation.load(std::memory_order_relaxed); }
 
+void Node::plan_faults(std::vector<PlannedFault> faults) {
+  planned_ = std::move(faults);
+  faults_met.assign(planned_.size(), false);
+}
+
 Process& Node::create_process(int rank, const simcuPlacement& placement) {
   processes_.push_back(std::make_unique<Process>(*this, next_process_serial_++, rank, placement));
-  return *processes_.back();
+  Process& process = *processes_.back();
+  for (std::size_t i = 0; i < planned_.size(); ++i) {
+    const PlannedFault& fault = planned_[i];
+    if (fault.rank.value_or(rank) != rank) continue;
+    process.faults.push_back({fault.call, fault.k, fault.code, fault.action, fault.delay, i});
+    process.disturbed |= fault.action != FaultAction::kFail;
+  }
+  return process;
 }
 
 void Node::end_process(Process& process) {

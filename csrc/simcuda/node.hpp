@@ -41,6 +41,12 @@ class Node {
   Incidents incidents;
   DescriptorTable descriptors;
 
+  // What goes wrong in the processes that are made from now on.
+  void plan_faults(std::vector<PlannedFault> faults);
+  const std::vector<PlannedFault>& planned_faults() const { return planned_; }
+  // Which of them came about in some process.
+  std::vector<bool> faults_met;
+
   Process& create_process(int rank, const simcuPlacement& placement);
   void end_process(Process& process);
   // The same with the turn held, while other processes go on: their work is left alone.
@@ -70,6 +76,7 @@ class Node {
   std::string check_charges();
 
   const unsigned fork_generation_;
+  std::vector<PlannedFault> planned_;
   std::vector<std::weak_ptr<MulticastObject>> multicast_;
   std::uint32_t next_allocation_id_ = 0;
   std::uint32_t next_multicast_id_ = 0;

@@ -6,8 +6,12 @@
 #define ALLRANKS_SIMCUDA_PROCESS_HPP_
 
 #include <cuda.h>
+#include <sys/types.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -16,6 +20,7 @@
 
 #include "address_space.hpp"
 #include "context.hpp"
+#include "fault_plan.hpp"
 #include "host_memory.hpp"
 #include "include/simcu.h"
 #include "ledger.hpp"
@@ -100,11 +105,18 @@ class Process {
 
   // --- faults and log ---
   struct Fault {
-    Call call;
+    Call call;  // kCount: any
     std::uint64_t countdown;
     CUresult code;
+    FaultAction action = FaultAction::kFail;
+    std::chrono::milliseconds delay{0};
+    std::size_t planned = kNotPlanned;  // its number in the node's plan
   };
+  static constexpr std::size_t kNotPlanned = static_cast<std::size_t>(-1);
   std::vector<Fault> faults;
+  bool disturbed = false;            // as it was made: some of its faults are more than a code
+  pid_t pid = 0;                     // the real process that a fault kills; 0: this one, -1: not known
+  std::atomic<bool> killed = false;  // by a fault
   std::vector<simcuCall> log;
   bool keeps_log = true;
   bool initialised = false;

@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <csignal>
 #include <cstddef>
 #include <cstring>
 #include <exception>
@@ -71,6 +70,7 @@ bool is_ours(int socket, pid_t& pid) {
 }  // namespace
 
 Broker::Broker(const simcuMachine& machine, const simcuBrokerOptions& options) : node_(machine), options_(options) {
+  if (options.faults != nullptr) node_.plan_faults(fault_plan(options.faults).faults);
   const std::string name = "allranks-" + random_digits(24);
   const std::string secret = random_digits(wire::kSecretLength);
   std::copy(secret.begin(), secret.end(), secret_.begin());
@@ -185,6 +185,7 @@ std::shared_ptr<Guest> Broker::begin(const wire::Hello& hello, pid_t pid) {
   guest->process->host = guest->memory.get();
   guest->process->records_machine_code = true;
   guest->process->keeps_log = false;
+  guest->process->pid = pid > 0 ? pid : -1;
   const std::lock_guard lock(mutex_);
   guests_.push_back(guest);
   ++progress_;
@@ -239,9 +240,8 @@ bool Broker::serve_one(Guest& guest, Line& line, wire::Reader& in, wire::Writer&
   const auto unsupported = static_cast<std::uint16_t>(wire::Remote::kUnsupported);
   const Served what = number == unsupported ? Served{} : served(number);
   if (what.serve == nullptr && number != unsupported) return false;
-  const std::uint64_t count = guest.calls++;
+  ++guest.calls;
   ++progress_;
-  kill_at(guest, count, false);
   line.call = what.call == nullptr ? "" : what.call;
   out.clear();
   out.put(wire::Kind::kAnswer);
@@ -254,7 +254,7 @@ bool Broker::serve_one(Guest& guest, Line& line, wire::Reader& in, wire::Writer&
     } else {
       understood = what.serve(in, out, result);
       // A call that was given up, because its process is gone, has not failed.
-      if (result != CUDA_SUCCESS && !guest.ended) guest.note_failure(what.call, result);
+      if (result != CUDA_SUCCESS && !guest.ended && !guest.process->killed) guest.note_failure(what.call, result);
     }
     guest.memory->deliver(line.socket);
   } catch (const std::exception&) {  // no memory for what the arguments ask for
@@ -265,7 +265,6 @@ bool Broker::serve_one(Guest& guest, Line& line, wire::Reader& in, wire::Writer&
     out.put(result);
   }
   line.call = nullptr;
-  kill_at(guest, count, true);
   return understood;
 }
 
@@ -276,11 +275,6 @@ CUresult Broker::note_unsupported(Guest& guest, wire::Reader& in) {
   const Turnstile::Turn turn(node_.turnstile);
   node_.incidents.add_unsupported(*guest.process, this_thread().label, name.c_str());
   return CUDA_ERROR_NOT_SUPPORTED;
-}
-
-void Broker::kill_at(const Guest& guest, std::uint64_t call, bool after) {
-  if (guest.rank != options_.kill_rank || call != options_.kill_call || after != (options_.kill_after != 0)) return;
-  if (guest.pid > 0 && !killed_.exchange(true)) kill(guest.pid, SIGKILL);
 }
 
 bool Broker::at_rest() {
@@ -297,6 +291,15 @@ bool Broker::at_rest() {
   return rest;
 }
 
+std::string Broker::faults_as_json() const {
+  std::string text = "[";
+  for (std::size_t i = 0; i < node_.faults_met.size(); ++i) {
+    text += (i == 0 ? "" : ", ") + ("{\"fault\": " + json_quoted(node_.planned_faults()[i].text)) +
+            ", \"met\": " + (node_.faults_met[i] ? "true" : "false") + "}";
+  }
+  return text + "]";
+}
+
 std::string Broker::report() {
   const std::vector<std::shared_ptr<Guest>> all = guests();
   const Turnstile::Turn turn(node_.turnstile);
@@ -311,8 +314,7 @@ std::string Broker::report() {
   const std::string broken = node_.check_invariants();
   return "{\"clients\": " + clients + "], \"used\": {\"memory_bytes\": " + std::to_string(memory) +
          ", \"multicast_bytes\": " + std::to_string(multicast) + "}, \"refused\": " + std::to_string(refused_.load()) +
-         ", \"killed\": " + (killed_ ? "1" : "0") + ", \"broken\": " + (broken.empty() ? "null" : json_quoted(broken)) +
-         "}";
+         ", \"faults\": " + faults_as_json() + ", \"broken\": " + (broken.empty() ? "null" : json_quoted(broken)) + "}";
 }
 
 }  // namespace allranks::sim::broker

@@ -52,7 +52,8 @@ class Broker {
   void serve(Guest& guest, Line& line);
   bool serve_one(Guest& guest, Line& line, wire::Reader& in, wire::Writer& out);
   CUresult note_unsupported(Guest& guest, wire::Reader& in);
-  void kill_at(const Guest& guest, std::uint64_t call, bool after);
+
+  std::string faults_as_json() const;
 
   std::shared_ptr<Guest> begin(const wire::Hello& hello, pid_t pid);
   void end(Guest& guest);
@@ -70,7 +71,6 @@ class Broker {
 
   std::atomic<std::uint64_t> progress_ = 0;
   std::atomic<std::uint64_t> refused_ = 0;
-  std::atomic<bool> killed_ = false;
 
   std::mutex mutex_;
   std::condition_variable quiet_;

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "broker/broker.hpp"
+#include "fault_plan.hpp"
 #include "machine.hpp"
 #include "node.hpp"
 
@@ -20,7 +21,7 @@ std::string objection_to_options(const simcuBrokerOptions& options) {
   if (options.host_memory < SIMCU_BROKER_MEMORY_BY_KERNEL || options.host_memory > SIMCU_BROKER_MEMORY_BY_SOCKET) {
     return "host_memory=" + std::to_string(options.host_memory) + ": a simcuBrokerMemory";
   }
-  return {};
+  return options.faults == nullptr ? std::string() : allranks::sim::fault_plan(options.faults).objection;
 }
 
 }  // namespace
@@ -29,7 +30,7 @@ extern "C" {
 
 simcuBroker simcuBrokerStart(const simcuMachine* machine, const simcuBrokerOptions* options) {
   const simcuBrokerOptions wanted =
-      options != nullptr ? *options : simcuBrokerOptions{.struct_bytes = sizeof(simcuBrokerOptions), .kill_rank = -1};
+      options != nullptr ? *options : simcuBrokerOptions{.struct_bytes = sizeof(simcuBrokerOptions)};
   std::string objection = machine == nullptr ? "machine=null" : allranks::sim::objection_to(*machine);
   if (objection.empty()) objection = objection_to_options(wanted);
   if (objection.empty()) {

@@ -25,11 +25,11 @@ typedef enum simcuBrokerMemory {
 typedef struct simcuBrokerOptions {
   size_t struct_bytes; /* sizeof(simcuBrokerOptions) */
   int host_memory;     /* simcuBrokerMemory: how copies reach the memory of clients */
-  /* Chaos: the client with this rank is killed by SIGKILL in its call with this number (from 0), before the call is
-   * carried out or, with kill_after, once it was and before it is answered. kill_rank -1: nobody. */
-  int kill_rank;
-  uint64_t kill_call;
-  int kill_after;
+  /* What goes wrong, "RANK:CALL:K=ACTION" separated by ";", or NULL: the K-th CALL (from 0; * for any) of each process
+   * of RANK (* for all) fails with an error of cuda.h (by name or number), is delayed ("delay:MILLISECONDS"), or is
+   * where the process ends by SIGKILL: "kill", before the call is carried out, or "kill-after", before it is answered.
+   */
+  const char* faults;
 } simcuBrokerOptions;
 
 /* Returns NULL and leaves a message in simcuLastError when the machine or the options are not valid, or there are no
@@ -46,7 +46,8 @@ SIMCU_EXPORT int simcuBrokerAtRest(simcuBroker broker);
  *    "unsupported": [names], "ledger": [{"kind", "ordinal", "call", "references", "device", "bytes"}],
  *    "kernels": {name: launches}, "incidents": [as simcuIncidents],
  *    "waits": [{"thread", "call", "object", "waits_for": [ranks]}]}],
- *  "used": {"memory_bytes", "multicast_bytes"}, "refused": n, "killed": 0 or 1, "broken": text or null}
+ *  "used": {"memory_bytes", "multicast_bytes"}, "refused": n, "faults": [{"fault", "met"}], "broken": text or
+ *  null}
  * The ledger of a client that has ended is that of the moment before everything was given back. A failed call is a
  * `query` when it has no effect, and an `answer` when the code says how things are rather than what went wrong. */
 SIMCU_EXPORT const char* simcuBrokerReport(simcuBroker broker);

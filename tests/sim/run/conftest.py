@@ -38,7 +38,8 @@ class Ran:
 
 def environment() -> dict[str, str]:
     """Give an environment in which programs find this project's tests, and no other node."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "SIMCU_"))}
+    foreign = ("PYTEST_", "SIMCU_NODE", "SIMCU_RANK")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     return kept | {"PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))}
 
 

@@ -60,14 +60,15 @@ def unheld(names: set[str]) -> set[str]:
 def play(rank: int, call: int, *, after: bool) -> Counter[str]:
     """Play one round; count how the processes ended."""
     shared = set(os.listdir("/dev/shm"))
-    with Broker(sim.machine("h100", devices=RANKS), kill_at=(rank, call), kill_after=after) as broker:
+    fault = f"{rank}:*:{call}={'kill-after' if after else 'kill'}"
+    with Broker(sim.machine("h100", devices=RANKS), faults=[fault]) as broker:
         name = broker.environment(0)[NODE_VARIABLE].partition(":")[0]
         assert sockets_named(name)
         ended = Job(broker, COMMAND, RANKS).run(LIMIT_S)
         broker.stop()
         report = broker.report()
-    said = f"rank {rank} killed {'after' if after else 'before'} its call {call}: {ended.statuses} {ended.hang}"
-    assert report["killed"] == 1, said
+    said = f"{fault}: {ended.statuses} {ended.hang}"
+    assert report["faults"] == [{"fault": fault, "met": True}], said
     assert ended.statuses[rank] == -9, said
     assert ended.hang in (None, "blocked"), said
     assert report["broken"] is None, f"{said}: {report['broken']}"

@@ -180,7 +180,13 @@ def test_a_machine_of_a_file(sim_run: SimRun, tmp_path: Path) -> None:
         (["run", "--machine", "h900", "--", "true"], "machine='h900': no such machine"),
         (["run", "--machine", "none.toml", "--", "true"], "machine='none.toml': cannot be read"),
         (["run", "--devices", "129", "--", "true"], "device_count=129: from 1 to 128"),
-        (["run", "-n", "2", "--kill", "2:0", "--", "true"], "kill='2:0': RANK:CALL, a rank below 2"),
+        (["run", "-n", "2", "--fault", "2:cuInit:0=kill", "--", "true"], "fault=2:cuInit:0=kill: a rank below 2"),
+        (["run", "--fault", "0:cuInit=kill", "--", "true"], "fault=0:cuInit=kill: RANK:CALL:K=ACTION"),
+        (["run", "--fault", "0:cuInitt:0=kill", "--", "true"], "fault=0:cuInitt:0=kill: no driver call of that name"),
+        (["run", "--fault", "x:cuInit:0=kill", "--", "true"], "fault=x:cuInit:0=kill: RANK is a number from 0, or *"),
+        (["run", "--fault", "0:cuInit:x=kill", "--", "true"], "fault=0:cuInit:x=kill: K is a number from 0"),
+        (["run", "--fault", "0:cuInit:0=die", "--", "true"], "fault=0:cuInit:0=die: ACTION is an error of cuda.h"),
+        (["run", "--fault", "0:cuInit:0=delay:x", "--", "true"], "delay takes milliseconds"),
     ],
 )
 def test_wrong_usage_is_one_line(arguments: list[str], says: str) -> None:
@@ -268,3 +274,47 @@ def test_cuda_bindings_unmodified(sim_run: SimRun) -> None:
     assert ran.code == 0, ran.err
     assert len(ran.out.splitlines()) == 2
     assert ran.report["findings"] == []
+
+
+CREATE = START + (
+    "handle = ctypes.c_uint64()\n"
+    "codes = [call('cuMemCreate', ctypes.byref(handle), 0, None, 0) for _ in range(3)]\n"
+    "print(codes)\n"
+)
+
+
+def test_a_call_fails_with_the_code_of_a_fault_on_its_rank_alone(sim_run: SimRun) -> None:
+    ran = sim_run(
+        2, python(CREATE), "--fault", "1:cuMemCreate:1=CUDA_ERROR_OUT_OF_MEMORY", "--fault", "1:cuMemCreate:2=3"
+    )
+    assert sorted(ran.out.splitlines()) == ["[0] [1, 1, 1]", "[1] [1, 2, 3]"], ran.err
+    assert [fault["met"] for fault in ran.report["faults"]] == [True, True]
+
+
+def test_faults_are_read_from_the_environment(sim_run: SimRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIMCU_FAULTS", "*:cuMemCreate:0=CUDA_ERROR_INVALID_CONTEXT;0:cuMemCreate:2=CUDA_ERROR_UNKNOWN;")
+    ran = sim_run(2, python(CREATE))
+    assert sorted(ran.out.splitlines()) == ["[0] [201, 1, 999]", "[1] [201, 1, 1]"], ran.err
+
+
+def test_a_fault_that_does_not_come_about_is_told(sim_run: SimRun) -> None:
+    ran = sim_run(1, python(START), "--fault", "0:cuMemCreate:5=kill")
+    assert ran.code == 1
+    assert ran.texts("fault") == ["0:cuMemCreate:5=kill did not come about: no such call"]
+
+
+@pytest.mark.parametrize("action", ["kill", "kill-after"])
+def test_a_process_is_killed_in_a_call(sim_run: SimRun, action: str) -> None:
+    ran = sim_run(2, python(CREATE), "--fault", f"0:cuMemCreate:0={action}")
+    assert ran.kinds(0) == ["killed"], ran.err
+    assert ran.out == "[1] [1, 1, 1]\n"
+
+
+def test_a_delayed_call_lets_others_go_on(sim_run: SimRun) -> None:
+    """Rank 0 would be the first by far; rank 1 has written before it comes to its call."""
+    code = START + (
+        "import os, sys\nhandle = ctypes.c_uint64()\n"
+        "call('cuMemCreate', ctypes.byref(handle), 0, None, 0)\nprint('done', flush=True)\n"
+    )
+    ran = sim_run(2, python(code), "--fault", "0:cuMemCreate:0=delay:1500")
+    assert ran.out.splitlines() == ["[1] done", "[0] done"], ran.err

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal
@@ -19,6 +20,8 @@ from allranks.sim.node import library_path
 
 NODE_VARIABLE: Final = "SIMCU_NODE"
 RANK_VARIABLE: Final = "SIMCU_RANK"
+# Read by `allranks sim run`, and by a driver that is part of the program itself.
+FAULTS_VARIABLE: Final = "SIMCU_FAULTS"
 
 HostMemory = Literal["kernel", "socket"]
 _HOST_MEMORY: Final[tuple[HostMemory, ...]] = ("kernel", "socket")
@@ -54,9 +57,7 @@ class _Options(ctypes.Structure):
     _fields_ = (
         ("struct_bytes", ctypes.c_size_t),
         ("host_memory", ctypes.c_int),
-        ("kill_rank", ctypes.c_int),
-        ("kill_call", ctypes.c_uint64),
-        ("kill_after", ctypes.c_int),
+        ("faults", ctypes.c_char_p),
     )
 
 
@@ -116,15 +117,16 @@ class Broker:
     host_memory : {"kernel", "socket"}
         How copies reach the memory of clients: by the kernel, and over their connections where it forbids that; or
         always over their connections.
-    kill_at : (rank, call), optional
-        Chaos: that rank is killed by SIGKILL in its driver call with that number, from 0.
-    kill_after : bool
-        Whether it is killed when the call has been carried out, rather than before.
+    faults : sequence of str
+        What goes wrong, each ``RANK:CALL:K=ACTION``: the K-th CALL (from 0; ``*`` for any) of each process of RANK
+        (``*`` for all) fails with an error of cuda.h by name or number, is delayed (``delay:MILLISECONDS``), or is
+        where the process is killed by SIGKILL: ``kill``, before the call is carried out, or ``kill-after``, once it
+        was.
 
     Raises
     ------
     allranks.errors.UsageError
-        If the machine is not one that can be simulated.
+        If the machine is not one that can be simulated, or a fault cannot be understood.
     """
 
     def __init__(
@@ -132,16 +134,12 @@ class Broker:
         machine: Machine,
         *,
         host_memory: HostMemory = "kernel",
-        kill_at: tuple[int, int] | None = None,
-        kill_after: bool = False,
+        faults: Sequence[str] = (),
     ) -> None:
-        rank, call = kill_at if kill_at is not None else (-1, 0)
         options = _Options(
             struct_bytes=ctypes.sizeof(_Options),
             host_memory=_HOST_MEMORY.index(host_memory),
-            kill_rank=rank,
-            kill_call=call,
-            kill_after=int(kill_after),
+            faults=";".join(faults).encode(),
         )
         described = _machine(machine)
         self._handle: int | None = _library().simcuBrokerStart(ctypes.byref(described), ctypes.byref(options))

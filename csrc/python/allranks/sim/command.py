@@ -7,7 +7,7 @@ says at the end what each of them left, did wrong, or waited for.
 from __future__ import annotations
 
 import json
-import re
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Final
 
 from allranks.errors import UsageError, WorldError
 from allranks.options import Parser, positive, seconds, writable
-from allranks.sim.broker import Broker, client_folder
+from allranks.sim.broker import FAULTS_VARIABLE, Broker, client_folder
 from allranks.sim.findings import as_json, findings_of, lines
 from allranks.sim.job import Job
 from allranks.sim.machine_file import machine_of
@@ -32,7 +32,12 @@ def _parser() -> Parser:
     parser.add_argument("--json", type=writable, metavar="FILE", help="write the report as JSON")
     parser.add_argument("--timeout", type=seconds, metavar="S", help="seconds after which the job is ended")
     parser.add_argument(
-        "--kill", metavar="RANK:CALL", help="kill that rank in its driver call with that number, from 0 (chaos)"
+        "--fault",
+        action="append",
+        default=[],
+        metavar="RANK:CALL:K=ACTION",
+        help="the K-th CALL (from 0) of a rank fails with an error of cuda.h, or: delay:MS, kill, kill-after; * for "
+        f"any rank or call; again for more (default: ${FAULTS_VARIABLE}, separated by semicolons)",
     )
     parser.add_argument("command", nargs="+", metavar="-- COMMAND", help="the program, and its arguments")
     return parser
@@ -58,7 +63,12 @@ def run(argv: list[str]) -> int:
     machine = machine_of(arguments.machine, devices=arguments.devices)
     if arguments.devices is None and machine.device_count < size <= 128 and not Path(arguments.machine).suffix:
         machine = machine_of(arguments.machine, devices=size)
-    with Broker(machine, kill_at=_kill_at(arguments.kill, size)) as broker:
+    faults = arguments.fault or list(filter(None, os.environ.get(FAULTS_VARIABLE, "").split(";")))
+    for fault in faults:
+        rank = fault.partition(":")[0]
+        if rank.isdecimal() and int(rank) >= size:
+            raise UsageError(f"fault={fault}: a rank below {size}")
+    with Broker(machine, faults=faults) as broker:
         return _run(broker, command, size, arguments.timeout, arguments.json)
 
 
@@ -72,15 +82,6 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
     if not argv[place + 1 :]:
         raise UsageError("sim run: no command after --")
     return argv[:place], argv[place + 1 :]
-
-
-def _kill_at(text: str | None, size: int) -> tuple[int, int] | None:
-    if text is None:
-        return None
-    if re.fullmatch(r"\d+:\d+", text) is None or int(text.partition(":")[0]) >= size:
-        raise UsageError(f"kill={text!r}: RANK:CALL, a rank below {size} and a number from 0 on")
-    rank, _, call = text.partition(":")
-    return int(rank), int(call)
 
 
 def _run(broker: Broker, command: list[str], size: int, timeout_s: float | None, file: Path | None) -> int:

@@ -29,8 +29,8 @@ class Finding:
     rank : int, optional
         In which process; None: in the whole job.
     kind : str
-        ``exit``, ``killed``, ``alive``, ``swallowed``, ``unsupported``, ``hang``, ``left_behind``, or the kind of an
-        incident of the driver, such as ``over_release``.
+        ``exit``, ``killed``, ``alive``, ``swallowed``, ``unsupported``, ``hang``, ``left_behind``, ``fault``, or the
+        kind of an incident of the driver, such as ``over_release``.
     text : str
         What exactly.
     """
@@ -51,6 +51,8 @@ def findings_of(ended: Ended, report: dict[str, Any]) -> list[Finding]:
         What the broker knows of them.
     """
     found = list(_of_job(ended))
+    unmet = [fault["fault"] for fault in report["faults"] if not fault["met"]]
+    found += [Finding(rank=None, kind="fault", text=f"{fault} did not come about: no such call") for fault in unmet]
     clients = report["clients"]
     for rank in range(len(ended.pids)):
         mine = [client for client in clients if client["rank"] == rank]
@@ -178,6 +180,7 @@ def as_json(ended: Ended, report: dict[str, Any], found: list[Finding], command:
         "waiting": ended.waiting["clients"] if ended.waiting is not None else None,
         "used_afterwards": report["used"],
         "refused_connections": report["refused"],
+        "faults": report["faults"],
     }
 
 
