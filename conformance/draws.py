@@ -53,6 +53,7 @@ class _Runs(Generic[T]):
         self._use = use
         self._passed_over = False  # the simplest value, which every run begins with
         self._tests: dict[int, Callable[[], None]] = {}
+        self._failed: Exception | None = None
 
     def draw(self, total: int, *, seed: int, run: int) -> None:
         """Draw one of the runs that make up `total` values."""
@@ -73,8 +74,14 @@ class _Runs(Generic[T]):
         )
         @hypothesis.given(self._strategy)
         def each(value: T) -> None:
+            if self._failed is not None:  # Hypothesis tries once more what has failed
+                raise self._failed
             if self._passed_over:
-                self._use(value)
+                try:
+                    self._use(value)
+                except Exception as error:
+                    self._failed = error
+                    raise
             self._passed_over = True
 
         test: Callable[[], None] = each

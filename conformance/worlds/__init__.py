@@ -38,3 +38,20 @@ class Closing(ABC):
     @abstractmethod
     def close(self) -> None:
         """End whatever it consists of."""
+
+
+class Ahead(Closing):
+    """A world whose ranks play in processes of their own: meanwhile its caller can draw the next Program."""
+
+    @abstractmethod
+    def begin(self, program: Program, *, plan: list[Planned] | None = None) -> None:
+        """Give a Program to the ranks; the one before has to be at its end."""
+
+    @abstractmethod
+    def end(self) -> Trace:
+        """Wait until the Program that has begun is over, and give what became of it."""
+
+    def run(self, program: Program, *, plan: list[Planned] | None = None) -> Trace:
+        """Run a Program; what it raises is what `begin` and `end` raise."""
+        self.begin(program, plan=plan)
+        return self.end()
