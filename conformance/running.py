@@ -21,6 +21,7 @@ from allranks.conformance.report import describe, differing, exit_code
 from allranks.conformance.requirements import REQUIREMENTS
 from allranks.conformance.result import Finding, Ran, Result
 from allranks.conformance.settings import CASE_DIR, DEFAULT_RANKS, Settings, WorldName, settings_of
+from allranks.conformance.worlds import few_collected
 from allranks.conformance.worlds.crew import LaunchedCrew
 from allranks.conformance.worlds.launched import LaunchedWorld
 from allranks.conformance.worlds.processes.world import ProcessesWorld
@@ -68,7 +69,8 @@ def _check_processes(settings: Settings, sources: Sequence[str], progress: Calla
         strict=settings.strict,
     )
     try:
-        engine.check(sources, settings.programs)
+        with few_collected():
+            engine.check(sources, settings.programs)
         engine.confirm()
         engine.reduce(settings.reduce_s)
         engine.show()

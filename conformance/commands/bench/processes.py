@@ -27,6 +27,7 @@ from allranks.conformance.running import make_world
 from allranks.conformance.settings import Settings
 from allranks.conformance.strategies import programs
 from allranks.conformance.trace import Trace
+from allranks.conformance.worlds import few_collected
 from allranks.conformance.worlds.launched import LaunchedWorld
 from allranks.conformance.worlds.processes.world import ProcessesWorld
 from allranks.processes.watch import descendants
@@ -177,7 +178,7 @@ def engine_rows(settings: Settings, count: int) -> list[dict[str, Any]]:
     rows = []
     with watched(settings.backend) as (backend, times):
         began = time.perf_counter()
-        with make_world(replace(settings, backend=backend)) as world:
+        with make_world(replace(settings, backend=backend)) as world, few_collected():
             known = world.run(_program(1)).capabilities
             families = [family for family in FAMILIES if family != "NVLS" or "multicast" in known]
             for family in families:  # with what Hypothesis does only once
