@@ -63,6 +63,8 @@ class _Runs(Generic[T]):
             self._tests[most] = self._test(most)
         self._passed_over = simplest
         hypothesis.seed(seed * _MOST_RUNS + run)(self._tests[most])()
+        if self._failed is not None:
+            raise self._failed
 
     def _test(self, most: int) -> Callable[[], None]:
         @settings(
@@ -74,14 +76,11 @@ class _Runs(Generic[T]):
         )
         @hypothesis.given(self._strategy)
         def each(value: T) -> None:
-            if self._failed is not None:  # Hypothesis tries once more what has failed
-                raise self._failed
-            if self._passed_over:
+            if self._passed_over and self._failed is None:
                 try:
                     self._use(value)
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001 -- Hypothesis would try again what it sees fail
                     self._failed = error
-                    raise
             self._passed_over = True
 
         test: Callable[[], None] = each
