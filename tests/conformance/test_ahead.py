@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from allranks import sim
-from allranks.conformance import engine as engines
 from allranks.conformance.backend import Backend, load_backend
+from allranks.conformance.draws import draw_programs
 from allranks.conformance.engine import Engine
 from allranks.conformance.plan import Planned
 from allranks.conformance.program import Program
@@ -81,7 +81,6 @@ def test_a_program_is_drawn_while_the_one_before_is_played_and_begins_once_that_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log: list[str] = []
-    draw_programs = engines.draw_programs
 
     def noted(family: str, count: int, use: Callable[[Program, int], None], **given: int) -> None:
         def drawn(program: Program, examples: int) -> None:
@@ -90,7 +89,7 @@ def test_a_program_is_drawn_while_the_one_before_is_played_and_begins_once_that_
 
         draw_programs(family, count, drawn, **given)
 
-    monkeypatch.setattr(engines, "draw_programs", noted)
+    monkeypatch.setattr("allranks.conformance.engine.draw_programs", noted)
     checked("plain", lambda loaded: Later(loaded, log), log, skip=COUNT - 3)
     last = log[log.index(f"drawn {COUNT - 2}") :][:12]
     rounds = [[f"drawn {number}", "begin", "end", f"judged {number}"] for number in range(COUNT - 2, COUNT + 1)]
