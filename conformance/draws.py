@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, settings
@@ -26,38 +26,65 @@ def draw_values(strategy: st.SearchStrategy[T], count: int, use: Callable[[T], N
     variations of it, which say little that it does not. So there are many short runs, with a seed each; what all of
     them begin with is used once.
     """
+    runs = _Runs(strategy, use)
     for run in range(-(-count // _DRAWN_AT_ONCE)):
-        _draw_run(strategy, count, use, seed=seed, run=run)
+        runs.draw(count, seed=seed, run=run)
 
 
 def drawn_values(strategy: st.SearchStrategy[T], count: int, *, seed: int) -> Iterator[T]:
     """Give what `draw_values` draws, a few values at a time, to one who may not want them all."""
+    values: list[T] = []
+    runs = _Runs(strategy, values.append)
     for run in range(-(-count // _DRAWN_AT_ONCE)):
-        values: list[T] = []
-        _draw_run(strategy, count, values.append, seed=seed, run=run)
+        runs.draw(count, seed=seed, run=run)
         yield from values
+        values.clear()
 
 
-def _draw_run(strategy: st.SearchStrategy[T], total: int, use: Callable[[T], None], *, seed: int, run: int) -> None:
-    count = min(total - run * _DRAWN_AT_ONCE, _DRAWN_AT_ONCE)
-    simplest = passed_over = run == 0
+class _Runs(Generic[T]):
+    """Short runs of Hypothesis on a strategy.
 
-    @hypothesis.seed(seed * _MOST_RUNS + run)
-    @settings(
-        max_examples=count + (not simplest),
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @hypothesis.given(strategy)
-    def each(value: T) -> None:
-        nonlocal passed_over
-        if passed_over:
-            use(value)
-        passed_over = True
+    One test serves all runs of a length: of a new one Hypothesis reads the source, which takes longer than to draw a
+    value.
+    """
 
-    each()
+    def __init__(self, strategy: st.SearchStrategy[T], use: Callable[[T], None]) -> None:
+        self._strategy = strategy
+        self._use = use
+        self._passed_over = False  # the simplest value, which every run begins with
+        self._tests: dict[int, Callable[[], None]] = {}
+        self._failed: Exception | None = None
+
+    def draw(self, total: int, *, seed: int, run: int) -> None:
+        """Draw one of the runs that make up `total` values."""
+        simplest = run == 0
+        most = min(total - run * _DRAWN_AT_ONCE, _DRAWN_AT_ONCE) + (not simplest)
+        if most not in self._tests:
+            self._tests[most] = self._test(most)
+        self._passed_over = simplest
+        hypothesis.seed(seed * _MOST_RUNS + run)(self._tests[most])()
+        if self._failed is not None:
+            raise self._failed
+
+    def _test(self, most: int) -> Callable[[], None]:
+        @settings(
+            max_examples=most,
+            database=None,
+            deadline=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        @hypothesis.given(self._strategy)
+        def each(value: T) -> None:
+            if self._passed_over and self._failed is None:
+                try:
+                    self._use(value)
+                except Exception as error:  # noqa: BLE001 -- Hypothesis would try again what it sees fail
+                    self._failed = error
+            self._passed_over = True
+
+        test: Callable[[], None] = each
+        return test
 
 
 def draw_programs(family: str, count: int, use: Callable[[Program, int], None], *, seed: int, max_ranks: int) -> None:

@@ -10,7 +10,6 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, MutableSequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from allranks import sim
@@ -20,14 +19,14 @@ from allranks.conformance.checks import Violation, judge
 from allranks.conformance.determinism import DETERMINISM, RUNS, parting
 from allranks.conformance.draws import draw_programs
 from allranks.conformance.faults import PROGRAMS, in_turn, with_faults
-from allranks.conformance.narrowing import Contract, Narrowing
-from allranks.conformance.plan import planned
+from allranks.conformance.narrowing import Contract
+from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Program
 from allranks.conformance.reduce import reduce_program
 from allranks.conformance.requirements import FAMILIES, REQUIREMENTS
-from allranks.conformance.schedules import realised
+from allranks.conformance.result import Finding, Ran, Result, Tally, finding_of, interruption
 from allranks.conformance.trace import HOST, Trace
-from allranks.conformance.worlds import World
+from allranks.conformance.worlds import Ahead, World
 from allranks.conformance.worlds.threads import QUIET_TIMEOUT_S, RunOptions, ThreadsWorld
 
 # What shipped cases are counted under, beside the families.
@@ -40,144 +39,6 @@ MOST_INTERRUPTIONS: Final = 3
 # Where time is real, a Program that went wrong and took longer than this counts as one of those: each of its steps may
 # cost a time-out of the library's own.
 LONG_S: Final = 10.0
-
-
-@dataclass(slots=True, kw_only=True)
-class Finding:
-    """A requirement broken by a Program."""
-
-    requirement: str
-    program: Program
-    violation: Violation
-    trace: Trace
-    source: str
-    examples: int  # how many Programs of the source had been run by then
-    shown: tuple[int, int] | None = None  # how often it showed, of how many times that it was run again
-
-    @property
-    def vanished(self) -> bool:
-        """Whether it was run again, and did not show any more."""
-        return self.shown is not None and self.shown[0] == 0
-
-
-@dataclass(slots=True)
-class Tally:
-    """How much was looked at for a requirement."""
-
-    evaluated: int = 0
-    inconclusive: int = 0
-    violations: int = 0
-
-
-@dataclass(slots=True, kw_only=True)
-class Ran:
-    """What one Program came to.
-
-    Parameters
-    ----------
-    source, examples
-        Where it comes from, and its number there, from 1.
-    capabilities : tuple of str
-        What the backend says that it has.
-    tallies : mapping of str to Tally
-        How much was looked at, by requirement.
-    findings : list of Finding
-        What it breaks, as far as that was not known before.
-    differs : Finding, optional
-        That the Program was run again and gave another Trace.
-    interruption : Finding, optional
-        That the backend kept its turn for ever outside of the driver, or ended the process.
-    narrowed : mapping of Narrowing to int
-        How many steps were brought back within the library's contract.
-    facts : mapping of str to str
-        Versions of what is under test, as far as the world knows them.
-    """
-
-    source: str
-    examples: int
-    capabilities: tuple[str, ...] = ()
-    tallies: dict[str, Tally] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
-    differs: Finding | None = None
-    interruption: Finding | None = None
-    narrowed: dict[Narrowing, int] = field(default_factory=dict)
-    facts: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class Result:
-    """What a check of a backend came to."""
-
-    backend: str
-    machine: str
-    seed: int
-    rank_count: int
-    requirements: tuple[str, ...]
-    capabilities: tuple[str, ...] = ()
-    programs: int = 0
-    tallies: dict[str, Tally] = field(default_factory=dict)
-    findings: dict[str, Finding] = field(default_factory=dict)
-    nondeterministic: list[Finding] = field(default_factory=list)
-    interruptions: list[Finding] = field(default_factory=list)
-    draws: dict[str, str] = field(default_factory=dict)  # digest of the Programs drawn, by family
-    stopped: dict[str, int] = field(default_factory=dict)  # sources given up, and after how many Programs
-    unseen: frozenset[str] = frozenset()  # requirements that cannot be evaluated in the world
-    narrowed: dict[Narrowing, int] = field(default_factory=dict)  # steps brought back within the library's contract
-    facts: dict[str, str] = field(default_factory=dict)  # versions of what was under test
-
-    def __post_init__(self) -> None:
-        for name in self.requirements:
-            self.tallies.setdefault(name, Tally())
-
-    def add(self, ran: Ran) -> None:
-        """Take in what one more Program came to."""
-        self.programs += 1
-        self.capabilities = ran.capabilities or self.capabilities
-        for name, tally in ran.tallies.items():
-            total = self.tallies[name]
-            total.evaluated += tally.evaluated
-            total.inconclusive += tally.inconclusive
-            total.violations += tally.violations
-        for finding in ran.findings:
-            self.findings.setdefault(finding.requirement, finding)
-        if ran.differs is not None:
-            self.nondeterministic.append(ran.differs)
-        if ran.interruption is not None:
-            self.interruptions.append(ran.interruption)
-        self._note(ran)
-
-    def _note(self, other: Ran | Result) -> None:
-        for one, steps in other.narrowed.items():
-            self.narrowed[one] = self.narrowed.get(one, 0) + steps
-        self.facts.update(other.facts)
-
-    def absorb(self, other: Result) -> None:
-        """Take in the result of other Programs, which are judged by some or all of the same requirements."""
-        self.programs += other.programs
-        self.capabilities = other.capabilities or self.capabilities
-        for name, tally in other.tallies.items():
-            total = self.tallies[name]
-            total.evaluated += tally.evaluated
-            total.inconclusive += tally.inconclusive
-            total.violations += tally.violations
-        for name, finding in other.findings.items():
-            self.findings.setdefault(name, finding)
-        self.nondeterministic += other.nondeterministic
-        self.interruptions += other.interruptions
-        self.draws.update(other.draws)
-        self.stopped.update(other.stopped)
-        self._note(other)
-
-    def status(self, requirement: str) -> str:
-        """Give "fail", "pass", "not supported" or "not run"."""
-        if requirement in self.findings:
-            return "fail"
-        if requirement in self.unseen:
-            return "not supported"
-        needs = REQUIREMENTS[requirement].capabilities
-        if needs and not set(needs) & set(self.capabilities):
-            return "not supported"
-        return "pass" if self.tallies[requirement].evaluated else "not run"
 
 
 Progress = Callable[[Ran], None]
@@ -257,15 +118,22 @@ class Engine:
     def run_family(self, family: str, count: int, *, skip: int = 0) -> None:
         """Generate `count` Programs of a family and run them, but for the first `skip` of them."""
         drawn = hashlib.sha256()
+        at_work: list[Callable[[], Trace]] = []  # at most one Program, while the next is drawn
 
         def use(program: Program, examples: int) -> None:
             drawn.update(repr(program).encode())
+            while at_work:
+                at_work.pop()()  # what it came to is known before the next one begins
             if examples <= skip:
                 self.starting(0)
             elif not self._gives_up(family, examples):
-                self._run(program, family, examples)
+                at_work.append(self._begin(program, family, examples))
+                if not isinstance(self.world, Ahead):
+                    at_work.pop()()
 
         draw_programs(family, count, use, seed=self.result.seed, max_ranks=self.max_ranks)
+        while at_work:
+            at_work.pop()()
         self.result.draws[family] = drawn.hexdigest()
 
     def faulted(self) -> list[Program]:
@@ -295,27 +163,42 @@ class Engine:
         return True
 
     def _run(self, program: Program, source: str, examples: int, *, again: int = 1) -> Trace:
-        result = self.result
+        return self._begin(program, source, examples, again=again)()
+
+    def _begin(self, program: Program, source: str, examples: int, *, again: int = 1) -> Callable[[], Trace]:
+        """Begin a Program; what is given waits for its end and judges it, and has to be called before the next one."""
         self.starting(examples)
         before = dict(self.contract.changed)
         program = self.contract.within(program)
+        narrowed = self.contract.changed_since(before)
         plan = list(planned(program))
         started = time.monotonic()
-        trace = self.world.run(program, plan=plan)
-        long = not self.world.deterministic and time.monotonic() - started >= LONG_S
-        self._long[source] += long and not trace.waited and trace.first_trouble() is not None
-        ran = Ran(source=source, examples=examples, capabilities=trace.capabilities)
-        ran.narrowed = self.contract.changed_since(before)
+        if isinstance(self.world, Ahead):
+            self.world.begin(program, plan=plan)
+
+        def judged() -> Trace:
+            trace = self.world.end() if isinstance(self.world, Ahead) else self.world.run(program, plan=plan)
+            long = not self.world.deterministic and time.monotonic() - started >= LONG_S
+            self._long[source] += long and not trace.waited and trace.first_trouble() is not None
+            ran = Ran(source=source, examples=examples, capabilities=trace.capabilities, narrowed=narrowed)
+            self._judge(ran, program, plan, trace, again)
+            return trace
+
+        return judged
+
+    def _judge(self, ran: Ran, program: Program, plan: list[Planned], trace: Trace, again: int) -> None:
+        """Note what a Program came to, and tell."""
+        result, source, examples = self.result, ran.source, ran.examples
         ran.facts = dict(getattr(self.world, "facts", {}))
         # One run in 50 is done twice: a difference is a finding of its own, about the backend or about us.
         if self.world.deterministic and examples % 50 == 1 and not trace.outside:
             differs = parting(trace, lambda: self.world.run(program, plan=plan), plan, times=again)
             if differs is not None:
-                ran.differs = _finding(program, trace, differs, source, examples)
+                ran.differs = finding_of(program, trace, differs, source, examples)
         for name, outcome in judge(program, trace, self._judged, plan=plan).items():
             ran.tallies[name] = Tally(outcome.evaluated, outcome.inconclusive, len(outcome.violations))
             if outcome.violations and name not in result.findings:
-                ran.findings.append(_finding(program, trace, outcome.violations[0], source, examples))
+                ran.findings.append(finding_of(program, trace, outcome.violations[0], source, examples))
         if trace.outside:
             ran.interruption = interruption(
                 program, trace, f"a rank kept its turn without coming by the driver:\n{trace.outside}", source, examples
@@ -326,7 +209,6 @@ class Engine:
             )
         result.add(ran)
         self.progress(ran)
-        return trace
 
     def violation_of(self, program: Program, requirement: str) -> tuple[Trace, Violation] | None:
         """Run a Program and give how it breaks the requirement, if it does."""
@@ -369,29 +251,6 @@ def families_of(requirements: tuple[str, ...]) -> list[str]:
     """Give the families whose Programs the requirements need."""
     wanted = {REQUIREMENTS[name].family for name in requirements}
     return [family for family in FAMILIES if family in wanted]
-
-
-def _finding(program: Program, trace: Trace, violation: Violation, source: str, examples: int) -> Finding:
-    return Finding(
-        requirement=violation.requirement,
-        program=realised(program, trace),
-        violation=violation,
-        trace=trace,
-        source=source,
-        examples=examples,
-    )
-
-
-def interruption(program: Program, trace: Trace, evidence: str, source: str, examples: int) -> Finding:
-    """Make the finding that a Program never came to its end: no collective step may do that, whatever was asked for."""
-    return Finding(
-        requirement="RDV-1",
-        program=program,
-        violation=Violation(requirement="RDV-1", rank=-1, step=-1, operation="run", evidence=evidence),
-        trace=trace,
-        source=source,
-        examples=examples,
-    )
 
 
 def run_once(backend: Backend, machine: sim.Machine, program: Program, options: RunOptions | None = None) -> Trace:

@@ -19,7 +19,7 @@ from allranks.conformance.requirements import FAMILIES, REQUIREMENTS
 from allranks.errors import UsageError
 
 if TYPE_CHECKING:
-    from allranks.conformance.engine import Result
+    from allranks.conformance.result import Result
 
 _KEY: Final = re.compile(r"(?P<requirement>[A-Z]+-\d+)(?:\[(?P<source>\w+)\])?")
 

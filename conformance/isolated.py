@@ -22,19 +22,11 @@ from typing import Final
 from allranks.conformance.backend import load_backend
 from allranks.conformance.cases import shipped
 from allranks.conformance.draws import draw_programs
-from allranks.conformance.engine import (
-    CASES,
-    FAULTS,
-    MOST_INTERRUPTIONS,
-    Finding,
-    Ran,
-    Result,
-    Tally,
-    interruption,
-)
+from allranks.conformance.engine import CASES, FAULTS, MOST_INTERRUPTIONS
 from allranks.conformance.narrowing import contract_of
 from allranks.conformance.plan import planned
 from allranks.conformance.program import Program
+from allranks.conformance.result import Finding, Ran, Result, Tally, interruption
 from allranks.conformance.trace import OPENING, Event, Trace, place_of
 from allranks.conformance.worker import BOARD_BYTES, BOARD_HEAD, Done, Ending, Failed, Job, Listed
 from allranks.conformance.worlds.stacks import from_dump

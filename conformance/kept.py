@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from allranks.conformance.casefile import Case, dumps
-from allranks.conformance.engine import Finding, Ran
+from allranks.conformance.result import Finding, Ran
 from allranks.conformance.settings import Settings
 
 

@@ -15,10 +15,11 @@ from allranks import sim
 from allranks.conformance.backend import versions_of
 from allranks.conformance.cases import shipped
 from allranks.conformance.checks import UNSEEN_IN_HOST, Violation, judge
-from allranks.conformance.engine import CASES, Engine, Finding, Ran, Result
+from allranks.conformance.engine import CASES, Engine
 from allranks.conformance.narrowing import contract_of
 from allranks.conformance.program import Program
 from allranks.conformance.reduce import reduce_program
+from allranks.conformance.result import Finding, Ran, Result
 from allranks.conformance.trace import Trace
 from allranks.conformance.worlds.launched import LaunchedWorld
 from allranks.conformance.worlds.processes.world import ProcessesWorld

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 if TYPE_CHECKING:
-    from allranks.conformance.engine import Finding, Result
+    from allranks.conformance.result import Finding, Result
     from allranks.conformance.settings import Settings
 
 DETERMINISM: Final = "DETERMINISM"

@@ -13,9 +13,9 @@ from rich.table import Table
 
 from allranks import __version__
 from allranks.conformance.determinism import DETERMINISM
-from allranks.conformance.engine import Finding, Result
 from allranks.conformance.expected import NOTHING_EXPECTED, Expected
 from allranks.conformance.requirements import REQUIREMENTS
+from allranks.conformance.result import Finding, Result
 from allranks.conformance.story import lanes, left_behind, tell
 
 SCHEMA: Final = 1

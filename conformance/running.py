@@ -11,7 +11,7 @@ from typing import Any
 
 from allranks.conformance.backend import Backend, load_backend, make_backend
 from allranks.conformance.cases import shipped
-from allranks.conformance.engine import CASES, FAULTS, Engine, Finding, Ran, Result
+from allranks.conformance.engine import CASES, FAULTS, Engine
 from allranks.conformance.isolated import reduce_findings, run_jobs
 from allranks.conformance.kept import keep, kept_at_once, replay_line
 from allranks.conformance.launchers import Launcher, wire_name
@@ -19,7 +19,9 @@ from allranks.conformance.narrowing import contract_of
 from allranks.conformance.over_processes import ProcessesEngine
 from allranks.conformance.report import describe, differing, exit_code
 from allranks.conformance.requirements import REQUIREMENTS
+from allranks.conformance.result import Finding, Ran, Result
 from allranks.conformance.settings import CASE_DIR, DEFAULT_RANKS, Settings, WorldName, settings_of
+from allranks.conformance.worlds import few_collected
 from allranks.conformance.worlds.crew import LaunchedCrew
 from allranks.conformance.worlds.launched import LaunchedWorld
 from allranks.conformance.worlds.processes.world import ProcessesWorld
@@ -67,7 +69,8 @@ def _check_processes(settings: Settings, sources: Sequence[str], progress: Calla
         strict=settings.strict,
     )
     try:
-        engine.check(sources, settings.programs)
+        with few_collected():
+            engine.check(sources, settings.programs)
         engine.confirm()
         engine.reduce(settings.reduce_s)
         engine.show()

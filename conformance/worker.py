@@ -22,9 +22,10 @@ from allranks import sim
 from allranks.conformance.backend import load_backend
 from allranks.conformance.casefile import Case
 from allranks.conformance.cases import shipped
-from allranks.conformance.engine import CASES, FAULTS, Engine, Finding, Ran
+from allranks.conformance.engine import CASES, FAULTS, Engine
 from allranks.conformance.narrowing import contract_of
 from allranks.conformance.program import Program
+from allranks.conformance.result import Finding, Ran
 from allranks.conformance.worlds.stacks import stack_of
 from allranks.errors import UsageError
 from allranks.processes.ties import end_with_parent

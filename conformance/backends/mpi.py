@@ -186,9 +186,11 @@ class MpiCommunicator:
     def connect(self, address: int, size_bytes: int) -> _Dropped:
         """Make a window of every rank's region; those that all ranks have dropped are freed on the way."""
         comm = self.comm
-        said = comm.allgather([window.dropped for window in self.windows])
-        for window, dropped in zip(list(self.windows), zip(*said, strict=True), strict=True):
-            if all(dropped):
+        if self.windows:
+            said = bytes(window.dropped for window in self.windows)
+            held = bytearray(len(said))
+            comm.Allreduce([said, self.mpi.UINT8_T], [held, self.mpi.UINT8_T], self.mpi.MIN)
+            for window in [window for window, dropped in zip(self.windows, held, strict=True) if dropped]:
                 window.free()
                 self.windows.remove(window)
         channels = MpiChannels(self.mpi, comm, range(comm.Get_size()), address, size_bytes)

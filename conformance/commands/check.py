@@ -24,8 +24,8 @@ from allranks.conformance.commands.options import (
     whole,
     writable,
 )
-from allranks.conformance.engine import Ran
 from allranks.conformance.kept import keep, kept_at_once, replay_line
+from allranks.conformance.result import Ran
 from allranks.conformance.running import check, reduce_all
 from allranks.conformance.settings import (
     CASE_DIR,

@@ -15,9 +15,9 @@ from allranks.conformance.casefile import dumps
 from allranks.conformance.checks import judge
 from allranks.conformance.commands.options import Parser, machine_for, positive, writable
 from allranks.conformance.commands.replay import find_case
-from allranks.conformance.engine import Finding
 from allranks.conformance.plan import planned
 from allranks.conformance.requirements import select
+from allranks.conformance.result import Finding
 from allranks.conformance.schedules import Schedule, UnsteadyError, explore
 from allranks.conformance.worlds.threads import RunOptions, ThreadsWorld
 from allranks.errors import UsageError

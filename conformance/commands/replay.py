@@ -14,9 +14,9 @@ from allranks.conformance.casefile import Case, load
 from allranks.conformance.cases import shipped
 from allranks.conformance.checks import CHECKS
 from allranks.conformance.commands.options import Parser, add_processes, add_quiet_timeout, machine_for
-from allranks.conformance.engine import Result
 from allranks.conformance.isolated import run_jobs
 from allranks.conformance.over_processes import ProcessesEngine
+from allranks.conformance.result import Result
 from allranks.conformance.running import make_world
 from allranks.conformance.settings import DEFAULT_MACHINE, settings_of, world_of
 from allranks.conformance.worker import Job

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Protocol, Self
 
 from allranks.conformance.plan import Planned
@@ -38,3 +41,37 @@ class Closing(ABC):
     @abstractmethod
     def close(self) -> None:
         """End whatever it consists of."""
+
+
+@contextlib.contextmanager
+def few_collected() -> Iterator[None]:
+    """Have Python look for garbage only among what is made from now on: that takes long where much was imported.
+
+    Where the user has frozen objects that is left: unfreezing would let go of theirs, too.
+    """
+    frozen = gc.get_freeze_count()
+    if not frozen:
+        gc.collect()
+        gc.freeze()
+    try:
+        yield
+    finally:
+        if not frozen:
+            gc.unfreeze()
+
+
+class Ahead(Closing):
+    """A world whose ranks play in processes of their own: meanwhile its caller can draw the next Program."""
+
+    @abstractmethod
+    def begin(self, program: Program, *, plan: list[Planned] | None = None) -> None:
+        """Give a Program to the ranks; the one before has to be at its end."""
+
+    @abstractmethod
+    def end(self) -> Trace:
+        """Wait until the Program that has begun is over, and give what became of it."""
+
+    def run(self, program: Program, *, plan: list[Planned] | None = None) -> Trace:
+        """Run a Program; what it raises is what `begin` and `end` raise."""
+        self.begin(program, plan=plan)
+        return self.end()

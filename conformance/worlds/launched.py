@@ -15,7 +15,7 @@ from allranks.conformance.backend import Backend
 from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Program
 from allranks.conformance.trace import HOST, OPENING, Event, Trace, place_of
-from allranks.conformance.worlds import Closing
+from allranks.conformance.worlds import Ahead
 from allranks.conformance.worlds.crew import GONE, Crew, Lost
 from allranks.conformance.worlds.launched_rank import Answer, Halt, Play, Progress
 from allranks.conformance.worlds.player import Played, halted, waiting
@@ -39,7 +39,7 @@ class SpentError(WorldError):
     """The ranks are stuck, and nobody can start them again."""
 
 
-class LaunchedWorld(Closing):
+class LaunchedWorld(Ahead):
     """Runs Programs on ranks that a launcher has started.
 
     Parameters
@@ -77,6 +77,7 @@ class LaunchedWorld(Closing):
         self.spent = False
         self.verdict_s = 0.0  # from the last progress to the verdict, of the last run that needed one
         self.native_stacks = False  # as of `ProcessesWorld`; not taken here
+        self._begun: tuple[Program, list[Planned], Play] | None = None
 
     @property
     def facts(self) -> dict[str, str]:
@@ -96,16 +97,18 @@ class LaunchedWorld(Closing):
         """End the ranks."""
         self.crew.close()
 
-    def run(self, program: Program, *, plan: list[Planned] | None = None) -> Trace:
-        """Run a Program.
+    def begin(self, program: Program, *, plan: list[Planned] | None = None) -> None:
+        """Give a Program to the ranks.
 
         Raises
         ------
         allranks.errors.UsageError
-            If it has more ranks than there are, or the ranks cannot be started again.
+            If it has more ranks than there are.
         SpentError
             If an earlier Program has left ranks stuck that cannot be started again.
         """
+        if self._begun is not None:
+            raise RuntimeError("a Program begins before the end of another one")
         if program.rank_count > self.crew.size:
             raise UsageError(f"ranks={program.rank_count}: {self.crew.size} were started")
         if self.spent:
@@ -114,9 +117,27 @@ class LaunchedWorld(Closing):
         self.runs += 1
         for rank in range(program.rank_count):
             self.crew.board[rank] = OPENING
-        play = Play(self.runs, pack(program, steps))
-        for rank in range(program.rank_count):
-            if rank or self.own is None:
+        self._begun = (program, steps, Play(self.runs, pack(program, steps)))
+        if self.own is None:  # else all begin when this rank does: until then they could only wait for it
+            for rank in range(program.rank_count):
+                self.crew.send(rank, self._begun[2])
+
+    def end(self) -> Trace:
+        """Give what became of the Program.
+
+        Raises
+        ------
+        allranks.errors.UsageError
+            If the ranks cannot be started again.
+        RuntimeError
+            If something of this package's own went wrong in a rank.
+        """
+        begun, self._begun = self._begun, None
+        if begun is None:
+            raise RuntimeError("no Program has begun")
+        program, steps, play = begun
+        if self.own is not None:
+            for rank in range(1, program.rank_count):
                 self.crew.send(rank, play)
         told, lost, verdict = self._hear(play, program.rank_count)
         trace = self._trace(program, steps, told, lost, verdict)

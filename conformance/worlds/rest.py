@@ -92,12 +92,14 @@ class Rest:
 
     def reached(self, now: float, through: Collection[int]) -> bool:
         """Look once more; whether none of the ranks can ever go on. Those that are `through` need not."""
+        if not self._known:  # then there need be no signs of them either
+            return False
         meetings, threads, looks = self._read(_MEETING), self._read(_THREAD), self._read(_LOOKS)
         if meetings != self._meetings:
             self._meetings = meetings
             self.forget()
         all_there = bool(meetings[0]) and len(set(meetings)) == 1  # they are about to go on
-        if not self._known or all_there or any(not threads[rank] for rank in self._ranks if rank not in through):
+        if all_there or any(not threads[rank] for rank in self._ranks if rank not in through):
             self.forget()
             return False
         ours: dict[int, Collection[int]] = {}

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from allranks.conformance.backend import load_backend, versions_of
 from allranks.conformance.checks import UNSEEN_IN_HOST
-from allranks.conformance.engine import CASES, Engine, Ran, Result
+from allranks.conformance.engine import CASES, Engine
 from allranks.conformance.launchers import wire_name
 from allranks.conformance.narrowing import contract_of
+from allranks.conformance.result import Ran, Result
 from allranks.conformance.worlds.crew import WireCrew
 from allranks.conformance.worlds.launched import LaunchedWorld, SpentError
 from allranks.conformance.worlds.launched_rank import Answer, Play, Progress, player_of, wire_of

@@ -68,14 +68,13 @@ def test_what_it_runs_on_is_known() -> None:
 @pytest.mark.parametrize(("fault", "said"), [("die", "its process ended"), ("stop", "its process is stopped")])
 def test_a_rank_that_is_gone_is_named_and_replaced(fault: str, said: str) -> None:
     with world(f"mpi+{fault}") as made:
-        for _ in range(2):
-            before = set(made.pids)
-            trace = made.run(REDUCING)
-            assert not before & set(made.pids)
-            assert said in trace.events[1][2].error
-            # A small operand may have left already; and an earlier message may not, so that rank 0 is not even open.
-            at_0 = [event.status for event in (trace.opening[0], *trace.events[0], trace.closing[0])]
-            assert "stalled" in at_0 or set(at_0) <= {"ok", "skipped"}, at_0
+        before = set(made.pids)
+        trace = made.run(REDUCING)
+        assert not before & set(made.pids)
+        assert said in trace.events[1][2].error
+        # A small operand may have left already; and an earlier message may not, so that rank 0 is not even open.
+        at_0 = [event.status for event in (trace.opening[0], *trace.events[0], trace.closing[0])]
+        assert "stalled" in at_0 or set(at_0) <= {"ok", "skipped"}, at_0
         assert made.run(Program(rank_count=1, steps=REDUCING.steps)).first_trouble() is None
 
 
@@ -157,7 +156,7 @@ def test_a_job_of_ones_own_ends_when_a_rank_is_stuck() -> None:
 
 @pytest.mark.parametrize(("backend", "failed"), [("mpi", 0), ("mpi+corrupt-byte", 3), ("mpi+drop-call", 3)])
 def test_pytest_in_every_rank_reports_in_every_rank(backend: str, failed: int) -> None:
-    options = ["--allranks-launcher=none", "--allranks-ranks=2", "--allranks-programs=10", "--allranks-deadline=1"]
+    options = ["--allranks-launcher=none", "--allranks-ranks=2", "--allranks-programs=4", "--allranks-deadline=1"]
     which = [f"--allranks-backend={backend}", "--allranks-requirements=COLL-2,RDV-1"]
     suite = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "allranks.conformance"]
     ran = in_every_rank(sys.executable, "-P", *suite, *which, *options)

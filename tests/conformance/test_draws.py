@@ -18,6 +18,7 @@ from allranks.conformance.backend import load_backend
 from allranks.conformance.draws import draw_programs, draw_values, drawn_values
 from allranks.conformance.engine import Engine
 from allranks.conformance.program import Program
+from allranks.errors import UsageError
 from allranks.sim.broker import client_folder
 
 SOURCES = Path(__file__).resolve().parents[2]
@@ -110,6 +111,20 @@ def test_values_are_drawn_independently_and_the_simplest_is_used_once(count: int
     assert [number for number, value in enumerate(drawn) if not any(value)] == [0]
     alike = [sum(a == b for a, b in zip(one, two, strict=True)) for one, two in itertools.pairwise(drawn)]
     assert max(alike, default=0) < 10
+
+
+def test_what_a_user_of_values_raises_comes_as_it_is_and_nothing_is_used_again() -> None:
+    """Hypothesis by itself tries a value once more that has failed, and calls it flaky if that goes well."""
+    used: list[int] = []
+
+    def use(value: int) -> None:
+        used.append(value)
+        if len(used) == 12:
+            raise UsageError("the ranks are gone")
+
+    with pytest.raises(UsageError, match=r"^the ranks are gone$"):
+        draw_values(st.integers(0, 10**6), 20, use, seed=1)
+    assert len(used) == 12
 
 
 @pytest.mark.parametrize("family", FAMILIES)

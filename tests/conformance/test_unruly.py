@@ -10,9 +10,10 @@ from allranks import sim
 from allranks.conformance.backend import make_backend
 from allranks.conformance.casefile import Case
 from allranks.conformance.checks import judge
-from allranks.conformance.engine import CASES, MOST_INTERRUPTIONS, Engine, Result
+from allranks.conformance.engine import CASES, MOST_INTERRUPTIONS, Engine
 from allranks.conformance.isolated import run_jobs
 from allranks.conformance.program import Allocate, AllReduce, Operand, Program, Region
+from allranks.conformance.result import Result
 from allranks.conformance.worker import Job
 from allranks.conformance.worlds.session import Session
 from allranks.conformance.worlds.stacks import from_dump

@@ -7,24 +7,27 @@ import signal
 import statistics
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
+
+from hypothesis.strategies import SearchStrategy
 
 from allranks.conformance import program as p
 from allranks.conformance.backend import RankContext
 from allranks.conformance.checks import CHECKS, UNSEEN_IN_HOST, judge
 from allranks.conformance.commands.bench.timed import watched
-from allranks.conformance.draws import drawn_values
-from allranks.conformance.narrowing import contract_of
-from allranks.conformance.plan import planned
+from allranks.conformance.draws import draw_values, drawn_values
+from allranks.conformance.narrowing import Contract, contract_of
+from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Operand, Program, Region
 from allranks.conformance.requirements import FAMILIES
 from allranks.conformance.running import make_world
 from allranks.conformance.settings import Settings
 from allranks.conformance.strategies import programs
 from allranks.conformance.trace import Trace
+from allranks.conformance.worlds import few_collected
 from allranks.conformance.worlds.launched import LaunchedWorld
 from allranks.conformance.worlds.processes.world import ProcessesWorld
 from allranks.processes.watch import descendants
@@ -166,91 +169,116 @@ def engine_rows(settings: Settings, count: int) -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        A row for short Programs, in the median of 9 steps, 4 of them collective, and one for those that `check` draws,
-        of the families that the backend has something for. Milliseconds are for one Program. ``open_ms``,
-        ``communicate_ms`` and ``close_ms`` are what a rank spends in the communicator under test, on average over
-        ranks; ``world_ms`` is the rest of a run: the Program on its way, the ranks' own steps, where they meet, and
-        what they tell.
+        A row for short Programs, in the median of 8 steps, 4 of them collective, and one for those that `check` draws,
+        of the families that the backend has something for. Milliseconds are for one Program. What the supervisor does
+        one after the other is ``draw_ms``, ``resolve_ms``, ``give_ms`` (to the ranks), ``wait_ms`` (for their answers)
+        and ``judge_ms``; the next Program is drawn while ranks are at work. ``open_ms``, ``communicate_ms`` and
+        ``close_ms`` are what a rank spends in the communicator under test, on average over ranks.
     """
     rows = []
     with watched(settings.backend) as (backend, times):
         began = time.perf_counter()
-        with make_world(replace(settings, backend=backend)) as world:
+        with make_world(replace(settings, backend=backend)) as world, few_collected():
             known = world.run(_program(1)).capabilities
-            start_s = time.perf_counter() - began
             families = [family for family in FAMILIES if family != "NVLS" or "multicast" in known]
+            for family in families:  # with what Hypothesis does only once
+                list(drawn_values(programs(family, max_ranks=settings.ranks), 8, seed=0))
+            start_s = time.perf_counter() - began
             for name, lengths in (("short", _SHORT), ("usual", {})):
                 spent, parts = _spent(world), times.mean(settings.ranks)
-                runs = _timed_runs(world, settings, {family: lengths.get(family, ()) for family in families}, count)
+                runs = _Runs(world, contract_of(world.backend))  # beyond it a library may wait until it gives up
+                for family in families:
+                    least, most = lengths.get(family, (None, None))
+                    runs.draw(
+                        programs(
+                            family,
+                            min_ranks=settings.ranks,
+                            max_ranks=settings.ranks,
+                            min_steps=least,
+                            max_steps=most,
+                        ),
+                        count,
+                        seed=settings.seed,
+                    )
                 spent = {who: seconds - spent[who] for who, seconds in _spent(world).items()}
                 parts = {part: seconds - parts[part] for part, seconds in times.mean(settings.ranks).items()}
-                rows.append({"programs_are": name, **_row(settings, runs, spent, parts), "start_s": round(start_s, 2)})
+                rows.append(
+                    {"programs_are": name, **runs.row(settings.ranks, spent, parts), "start_s": round(start_s, 2)}
+                )
     return rows
 
 
-def _row(settings: Settings, runs: _Runs, spent: dict[str, float], parts: dict[str, float]) -> dict[str, Any]:
-    seconds = {**runs.seconds, **parts, "world": runs.seconds["run"] - sum(parts.values())}
-    rest = (sum(runs.seconds.values()) - runs.seconds["run"]) / runs.programs
-    return {
-        "ranks": settings.ranks,
-        "programs": runs.programs,
-        "median_steps": runs.median_steps,
-        "median_collective_steps": runs.median_collective,
-        "programs_per_second": round(runs.programs / sum(runs.seconds.values()), 1),
-        "at_median_length": round(1 / (runs.at_median_s + rest), 1),
-        **{f"{part}_ms": round(taken / runs.programs * 1e3, 2) for part, taken in seconds.items()},
-        **{f"processor_ms_of_{who}": round(taken / runs.programs * 1e3, 2) for who, taken in spent.items()},
-        "load": round(os.getloadavg()[0], 1),
-    }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Runs:
-    """What Programs took, by what was done with them; `at_median_s` is a usual run of one of median length."""
+    """Programs drawn, run and judged, and how long that took.
 
-    programs: int
-    seconds: dict[str, float]
-    median_steps: float
-    median_collective: float
-    at_median_s: float
+    Parameters
+    ----------
+    world : ProcessesWorld or LaunchedWorld
+        Where they run.
+    contract : Contract
+        What they are brought within.
+    """
 
+    def __init__(self, world: ProcessesWorld | LaunchedWorld, contract: Contract) -> None:
+        self._world = world
+        self._contract = contract
+        self._seconds = dict.fromkeys(("draw", "resolve", "give", "wait", "judge"), 0.0)
+        self._taken: list[float] = []  # by each Program, from the end of the one before to its own
+        self._lengths: list[int] = []
+        self._collective: list[int] = []
+        self._at_work: list[tuple[Program, list[Planned]]] = []
+        self._since = self._ended = 0.0
 
-def _timed_runs(
-    world: ProcessesWorld | LaunchedWorld, settings: Settings, families: Mapping[str, tuple[int, ...]], count: int
-) -> _Runs:
-    contract = contract_of(world.backend)  # beyond it a library may wait until it gives up
-    draw = resolve = judged = 0.0
-    run: list[float] = []
-    lengths: list[int] = []
-    collective: list[int] = []
-    for family, between in families.items():
-        least, most = between or (None, None)
-        strategy = programs(family, min_ranks=settings.ranks, max_ranks=settings.ranks, min_steps=least, max_steps=most)
-        began = time.perf_counter()
-        for drawn in drawn_values(strategy, count, seed=settings.seed):
-            program, found = contract.within(drawn), time.perf_counter()
-            plan = list(planned(program))
-            resolved = time.perf_counter()
-            trace = world.run(program, plan=plan)
-            ran = time.perf_counter()
+    def _spend(self, part: str) -> None:
+        now = time.perf_counter()
+        self._seconds[part] += now - self._since
+        self._since = now
+
+    def draw(self, strategy: SearchStrategy[Program], count: int, *, seed: int) -> None:
+        """Draw Programs; each is judged before the next one is given to the ranks, which is drawn meanwhile."""
+        self._since = self._ended = time.perf_counter()
+        draw_values(strategy, count, self._use, seed=seed)
+        self._spend("draw")
+        self._finish()
+
+    def _use(self, drawn: Program) -> None:
+        self._spend("draw")
+        self._finish()
+        program = self._contract.within(drawn)
+        plan = list(planned(program))
+        self._spend("resolve")
+        self._world.begin(program, plan=plan)
+        self._at_work.append((program, plan))
+        steps = [step for step in plan if not step.follows]  # a compound step is one
+        self._lengths.append(len(steps))
+        self._collective.append(sum(step.collective and step.applies for step in steps))
+        self._spend("give")
+
+    def _finish(self) -> None:
+        while self._at_work:
+            program, plan = self._at_work.pop()
+            trace = self._world.end()
+            self._spend("wait")
             judge(program, trace, _SEEN, plan=plan)
-            draw += found - began
-            resolve += resolved - found
-            run.append(ran - resolved)
-            steps = [step for step in plan if not step.follows]  # a compound step is one
-            lengths.append(len(steps))
-            collective.append(sum(step.collective and step.applies for step in steps))
-            began = time.perf_counter()
-            judged += began - ran
-    median = statistics.median(lengths)
-    typical = [seconds for seconds, length in zip(run, lengths, strict=True) if length == median] or run
-    return _Runs(
-        programs=len(run),
-        seconds={"draw": draw, "resolve": resolve, "run": sum(run), "judge": judged},
-        median_steps=median,
-        median_collective=statistics.median(collective),
-        at_median_s=statistics.median(typical),
-    )
+            self._spend("judge")
+            self._taken.append(self._since - self._ended)
+            self._ended = self._since
+
+    def row(self, ranks: int, spent: dict[str, float], parts: dict[str, float]) -> dict[str, Any]:
+        """Give the figures; `spent` and `parts` are seconds of processes, and of ranks in the communicator."""
+        done, length = len(self._taken), statistics.median(self._lengths)
+        typical = [taken for taken, steps in zip(self._taken, self._lengths, strict=True) if steps == length]
+        return {
+            "ranks": ranks,
+            "programs": done,
+            "median_steps": length,
+            "median_collective_steps": statistics.median(self._collective),
+            "programs_per_second": round(done / sum(self._seconds.values()), 1),
+            "at_median_length": round(1 / statistics.median(typical or self._taken), 1),
+            **{f"{part}_ms": round(taken / done * 1e3, 2) for part, taken in {**self._seconds, **parts}.items()},
+            **{f"processor_ms_of_{who}": round(taken / done * 1e3, 2) for who, taken in spent.items()},
+            "load": round(os.getloadavg()[0], 1),
+        }
 
 
 def _spent(world: ProcessesWorld | LaunchedWorld) -> dict[str, float]:

@@ -9,7 +9,7 @@ from allranks.conformance.backend import Backend, load_backend, spaces_of
 from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Program
 from allranks.conformance.trace import CUDA, HOST, OPENING, Trace
-from allranks.conformance.worlds import Closing
+from allranks.conformance.worlds import Ahead
 from allranks.conformance.worlds.hardware import DriverName, check_driver
 from allranks.conformance.worlds.processes.parcel import pack
 from allranks.conformance.worlds.processes.run import Rank, Run
@@ -50,7 +50,7 @@ def _went_wrong(trace: Trace) -> bool:
     return trace.first_trouble() is not None or any(event.status == "error" for event in ends)
 
 
-class ProcessesWorld(Closing):
+class ProcessesWorld(Ahead):
     """Runs Programs on a backend, each rank in a process that lives from run to run.
 
     Parameters
@@ -87,23 +87,22 @@ class ProcessesWorld(Closing):
         self.runs = 0
         self.verdict_s = 0.0  # from the last progress to the verdict, of the last run that needed one
         self.workers = Workers(backend, driver)
+        self._begun: tuple[Program, list[Planned], Run] | None = None
 
     def close(self) -> None:
         """End all processes."""
+        if self._begun is not None:
+            self.renew()
         self.workers.close()
 
     def renew(self) -> None:
         """Have the next run begin in new workers."""
         self.workers.replace(self.workers.by_rank.values())
 
-    def run(self, program: Program, *, plan: list[Planned] | None = None) -> Trace:
-        """Run a Program; ranks that did not come to its end are replaced, and so are those that ran with them.
-
-        Raises
-        ------
-        RuntimeError
-            If something of this package's own went wrong in a worker; the text has the traceback.
-        """
+    def begin(self, program: Program, *, plan: list[Planned] | None = None) -> None:
+        """Give a Program to the workers."""
+        if self._begun is not None:
+            raise RuntimeError("a Program begins before the end of another one")
         plan = plan if plan is not None else list(planned(program))
         self.runs += 1
         run = Run(self.runs, [Rank(worker) for worker in self.workers.of(program.rank_count)])
@@ -116,6 +115,17 @@ class ProcessesWorld(Closing):
             rank.worker.said.clear()
             rank.worker.journal.clear(number, OPENING)
             rank.worker.send(frame)  # one that is gone is noticed as every other is
+        self._begun = (program, plan, run)
+
+    def end(self) -> Trace:
+        """Give what became of the Program; ranks that did not come to its end are replaced, and all that ran with them.
+
+        Raises
+        ------
+        RuntimeError
+            If something of this package's own went wrong in a worker; the text has the traceback.
+        """
+        program, plan, run = self._taken()
         try:
             verdict = self._follow(run)
         except BaseException:
@@ -128,6 +138,12 @@ class ProcessesWorld(Closing):
         if run.well and self.machine_name == CUDA and _went_wrong(trace):
             self.workers.replace([rank.worker for rank in run.ranks])  # after an error a context may be of no use
         return trace
+
+    def _taken(self) -> tuple[Program, list[Planned], Run]:
+        begun, self._begun = self._begun, None
+        if begun is None:
+            raise RuntimeError("no Program has begun")
+        return begun
 
     def _follow(self, run: Run) -> Verdict | None:
         """Take in what ranks say until all are through, or it is clear that they will not be."""

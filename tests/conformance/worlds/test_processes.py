@@ -91,6 +91,22 @@ def test_the_same_program_gives_the_same_trace_in_the_same_processes(world: Proc
 
 
 @of(HOST)
+def test_a_program_has_to_end_before_another_begins(world: ProcessesWorld) -> None:
+    with pytest.raises(RuntimeError, match="no Program has begun"):
+        world.end()
+    world.begin(summing(1))
+    with pytest.raises(RuntimeError, match="before the end of another one"):
+        world.begin(summing(1))
+    assert world.end().first_trouble() is None
+    goes_on(world)
+
+
+@of("Blocks")
+def test_a_world_that_is_closed_while_ranks_are_at_work_leaves_none(world: ProcessesWorld) -> None:
+    world.begin(summing(8))  # the fixture closes it, and looks
+
+
+@of(HOST)
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_compound_steps_are_run_part_by_part(world: ProcessesWorld, ranks: int) -> None:
     """Some ranks write into the others' regions as soon as they have connected themselves."""

@@ -105,3 +105,10 @@ def test_ranks_that_wait_for_each_other_in_the_same_place_are_about_to_go_on() -
             for _ in range(2):
                 signs.looked()
         assert both.look()
+
+
+def test_of_ranks_that_nobody_sees_nothing_is_known_however_long_they_take() -> None:
+    labels = [0, 0]  # of a job that this process is a rank of: there are no signs beside them
+    rest = Rest(labels, {}, len(labels))
+    assert not rest.reached(0.0, ())
+    assert not rest.reached(LONG_S, ())
