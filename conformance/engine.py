@@ -10,6 +10,7 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, MutableSequence
+from dataclasses import dataclass
 from typing import Final
 
 from allranks import sim
@@ -19,7 +20,7 @@ from allranks.conformance.checks import Violation, judge
 from allranks.conformance.determinism import DETERMINISM, RUNS, parting
 from allranks.conformance.draws import draw_programs
 from allranks.conformance.faults import PROGRAMS, in_turn, with_faults
-from allranks.conformance.narrowing import Contract
+from allranks.conformance.narrowing import Contract, Narrowing
 from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Program
 from allranks.conformance.reduce import reduce_program
@@ -43,6 +44,19 @@ LONG_S: Final = 10.0
 
 Progress = Callable[[Ran], None]
 Starting = Callable[[int], None]
+
+
+@dataclass(slots=True)
+class _AtWork:
+    """A Program that has begun, and its Trace once it is at its end."""
+
+    program: Program
+    plan: list[Planned]
+    source: str
+    examples: int
+    narrowed: dict[Narrowing, int]
+    started: float
+    trace: Trace | None = None
 
 
 class Engine:
@@ -118,22 +132,30 @@ class Engine:
     def run_family(self, family: str, count: int, *, skip: int = 0) -> None:
         """Generate `count` Programs of a family and run them, but for the first `skip` of them."""
         drawn = hashlib.sha256()
-        at_work: list[Callable[[], Trace]] = []  # at most one Program, while the next is drawn
+        at_work: list[_AtWork] = []  # at most one Program, while the next is drawn
 
         def use(program: Program, examples: int) -> None:
             drawn.update(repr(program).encode())
-            while at_work:
-                at_work.pop()()  # what it came to is known before the next one begins
+            before = at_work.pop() if at_work else None
+            if before is not None and self._ends_well(before):
+                # The ranks go on meanwhile: that nothing stops them is known from the Trace.
+                at_work.append(self._begin(program, family, examples))
+                self._judged_of(before)
+                return
+            if before is not None:
+                self._judged_of(before)
             if examples <= skip:
                 self.starting(0)
             elif not self._gives_up(family, examples):
-                at_work.append(self._begin(program, family, examples))
-                if not isinstance(self.world, Ahead):
-                    at_work.pop()()
+                begun = self._begin(program, family, examples)
+                if isinstance(self.world, Ahead):
+                    at_work.append(begun)
+                else:
+                    self._judged_of(begun)
 
         draw_programs(family, count, use, seed=self.result.seed, max_ranks=self.max_ranks)
         while at_work:
-            at_work.pop()()
+            self._judged_of(at_work.pop())
         self.result.draws[family] = drawn.hexdigest()
 
     def faulted(self) -> list[Program]:
@@ -163,28 +185,42 @@ class Engine:
         return True
 
     def _run(self, program: Program, source: str, examples: int, *, again: int = 1) -> Trace:
-        return self._begin(program, source, examples, again=again)()
+        return self._judged_of(self._begin(program, source, examples), again)
 
-    def _begin(self, program: Program, source: str, examples: int, *, again: int = 1) -> Callable[[], Trace]:
-        """Begin a Program; what is given waits for its end and judges it, and has to be called before the next one."""
+    def _begin(self, program: Program, source: str, examples: int) -> _AtWork:
+        """Begin a Program; the one before has to be at its end."""
         self.starting(examples)
         before = dict(self.contract.changed)
         program = self.contract.within(program)
         narrowed = self.contract.changed_since(before)
         plan = list(planned(program))
-        started = time.monotonic()
+        begun = _AtWork(program, plan, source, examples, narrowed, time.monotonic())
         if isinstance(self.world, Ahead):
             self.world.begin(program, plan=plan)
+        return begun
 
-        def judged() -> Trace:
-            trace = self.world.end() if isinstance(self.world, Ahead) else self.world.run(program, plan=plan)
-            long = not self.world.deterministic and time.monotonic() - started >= LONG_S
-            self._long[source] += long and not trace.waited and trace.first_trouble() is not None
-            ran = Ran(source=source, examples=examples, capabilities=trace.capabilities, narrowed=narrowed)
-            self._judge(ran, program, plan, trace, again)
-            return trace
+    def _trace_of(self, begun: _AtWork) -> Trace:
+        """Wait for the end of a Program that has begun."""
+        if begun.trace is None:
+            world = self.world
+            begun.trace = world.end() if isinstance(world, Ahead) else world.run(begun.program, plan=begun.plan)
+            long = not world.deterministic and time.monotonic() - begun.started >= LONG_S
+            self._long[begun.source] += long and not begun.trace.waited and begun.trace.first_trouble() is not None
+        return begun.trace
 
-        return judged
+    def _ends_well(self, begun: _AtWork) -> bool:
+        """Wait for a Program's end; whether it says nothing of going on, and nothing of it has to be run again."""
+        trace = self._trace_of(begun)
+        return not self.world.deterministic and not trace.outside and trace.first_trouble() is None
+
+    def _judged_of(self, begun: _AtWork, again: int = 1) -> Trace:
+        """Wait for a Program's end and judge it."""
+        trace = self._trace_of(begun)
+        ran = Ran(
+            source=begun.source, examples=begun.examples, capabilities=trace.capabilities, narrowed=begun.narrowed
+        )
+        self._judge(ran, begun.program, begun.plan, trace, again)
+        return trace
 
     def _judge(self, ran: Ran, program: Program, plan: list[Planned], trace: Trace, again: int) -> None:
         """Note what a Program came to, and tell."""

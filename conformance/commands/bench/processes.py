@@ -208,6 +208,9 @@ def engine_rows(settings: Settings, count: int) -> list[dict[str, Any]]:
     return rows
 
 
+_Ended = tuple[Program, list[Planned], Trace]
+
+
 class _Runs:
     """Programs drawn, run and judged, and how long that took.
 
@@ -235,15 +238,15 @@ class _Runs:
         self._since = now
 
     def draw(self, strategy: SearchStrategy[Program], count: int, *, seed: int) -> None:
-        """Draw Programs; each is judged before the next one is given to the ranks, which is drawn meanwhile."""
+        """Draw Programs, each while ranks play the one before; what that came to is judged while they play the next."""
         self._since = self._ended = time.perf_counter()
         draw_values(strategy, count, self._use, seed=seed)
         self._spend("draw")
-        self._finish()
+        self._judge(self._ended_before())
 
     def _use(self, drawn: Program) -> None:
         self._spend("draw")
-        self._finish()
+        before = self._ended_before()  # judged once the ranks are at work again, as the engine does
         program = self._contract.within(drawn)
         plan = list(planned(program))
         self._spend("resolve")
@@ -253,16 +256,24 @@ class _Runs:
         self._lengths.append(len(steps))
         self._collective.append(sum(step.collective and step.applies for step in steps))
         self._spend("give")
+        self._judge(before)
 
-    def _finish(self) -> None:
-        while self._at_work:
-            program, plan = self._at_work.pop()
-            trace = self._world.end()
-            self._spend("wait")
-            judge(program, trace, _SEEN, plan=plan)
-            self._spend("judge")
-            self._taken.append(self._since - self._ended)
-            self._ended = self._since
+    def _ended_before(self) -> _Ended | None:
+        if not self._at_work:
+            return None
+        program, plan = self._at_work.pop()
+        trace = self._world.end()
+        self._spend("wait")
+        return program, plan, trace
+
+    def _judge(self, ended: _Ended | None) -> None:
+        if ended is None:
+            return
+        program, plan, trace = ended
+        judge(program, trace, _SEEN, plan=plan)
+        self._spend("judge")
+        self._taken.append(self._since - self._ended)
+        self._ended = self._since
 
     def row(self, ranks: int, spent: dict[str, float], parts: dict[str, float]) -> dict[str, Any]:
         """Give the figures; `spent` and `parts` are seconds of processes, and of ranks in the communicator."""
