@@ -10,12 +10,17 @@ constexpr std::uint64_t kHandleTag = 0xc700'0000'0000ull;
 
 }  // namespace
 
-Context::Context(Process& owner, int device_index) : process(owner), device(device_index) { clear(); }
+Context::Context(Process& owner, int device_index, std::uint64_t serial_number)
+    : process(owner), device(device_index), serial(serial_number) {
+  clear();
+}
 
 void Context::clear() {
   active = false;
   sticky_error = CUDA_SUCCESS;
-  peers.reset();
+  peers.clear();
+  limits.clear();
+  cache = CU_FUNC_CACHE_PREFER_NONE;
   modules = std::make_unique<ModuleTable>(*this);
   events = std::make_unique<EventTable>(*this);
   streams = std::make_unique<StreamTable>(*this);
@@ -26,7 +31,7 @@ Context::~Context() = default;
 Node& Context::node() const { return process.node(); }
 
 CUcontext Context::handle() const {
-  return reinterpret_cast<CUcontext>(kHandleTag | (static_cast<std::uint64_t>(device) << 4));
+  return reinterpret_cast<CUcontext>(kHandleTag | (serial << 12) | (static_cast<std::uint64_t>(device) << 4));
 }
 
 }  // namespace allranks::sim

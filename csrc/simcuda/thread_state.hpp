@@ -28,6 +28,8 @@ struct ThreadState {
   Label label;
   Call call = Call::kNone;         // the driver call that it is in, or was in last
   std::vector<Context*> contexts;  // the current one is the last
+  bool in_host_function = false;   // of cuLaunchHostFunc or cuStreamAddCallback, which make no calls
+  int capture_mode = 0;            // CUstreamCaptureMode, of cuThreadExchangeStreamCaptureMode
 };
 
 ThreadState& this_thread();

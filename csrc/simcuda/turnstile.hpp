@@ -43,6 +43,7 @@ struct WaitSpec {
   const char* call = "";                                  // "cuMulticastBindMem"
   std::string object = {};                                // "multicast object 3"
   std::uint64_t timeout_us = kNoTimeout;
+  bool polled = false;  // may become ready without a notify: the host writes there itself
 };
 
 // A futex word that one thread waits on and another posts.
@@ -133,6 +134,8 @@ class Turnstile {
   void notify_range(const void* begin, const void* end);
   // Asks every waiting task again: for rare changes that concern all, such as a broken context.
   void notify_all();
+  // Has every thread that waits outside of a run look again. Without the turn.
+  void wake_outside() { changed_.notify_all(); }
 
   // A chance for other runnable tasks; choice 0 stays.
   void decide();
@@ -178,6 +181,9 @@ class Turnstile {
  private:
   WaitResult wait_as_task(Task& task, const WaitSpec& spec);
   WaitResult wait_outside(const WaitSpec& spec);
+  // Asks those again whose waits are polled.
+  void poll();
+  bool polls() const;
   template <typename Concerned>
   void ask_again(const Concerned& concerned);
 
