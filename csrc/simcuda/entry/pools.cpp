@@ -21,11 +21,11 @@ CUresult with_pool(Call call, CUmemoryPool handle, const Body& body) {
   });
 }
 
-// Calls body(process) for a device.
+// Calls body(process) for a device, if the pool or the place for it is given.
 template <typename Body>
-CUresult with_device(Call call, const void* answer, CUdevice device, const Body& body) {
+CUresult with_device(Call call, bool given, CUdevice device, const Body& body) {
   return entry(call, Needs::kInit, [&](Process& process) {
-    if (answer == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (!given) return CUDA_ERROR_INVALID_VALUE;
     return is_device(process, device) ? body(process) : CUDA_ERROR_INVALID_DEVICE;
   });
 }
@@ -150,21 +150,21 @@ CUresult set_attribute(MemoryPool& pool, CUmemPool_attribute attribute, const vo
 extern "C" {
 
 CUresult CUDAAPI cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
-  return with_device(Call::kDeviceGetDefaultMemPool, pool, device, [&](Process& process) {
+  return with_device(Call::kDeviceGetDefaultMemPool, pool != nullptr, device, [&](Process& process) {
     *pool = process.pools.default_of(device);
     return CUDA_SUCCESS;
   });
 }
 
 CUresult CUDAAPI cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
-  return with_device(Call::kDeviceGetMemPool, pool, device, [&](Process& process) {
+  return with_device(Call::kDeviceGetMemPool, pool != nullptr, device, [&](Process& process) {
     *pool = process.pools.current_of(device);
     return CUDA_SUCCESS;
   });
 }
 
 CUresult CUDAAPI cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
-  return with_device(Call::kDeviceSetMemPool, pool, device,
+  return with_device(Call::kDeviceSetMemPool, pool != nullptr, device,
                      [&](Process& process) { return set_current(process, device, pool); });
 }
 
