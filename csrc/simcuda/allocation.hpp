@@ -1,4 +1,4 @@
-// Physical allocations: a stretch of one device's memory with an identity.
+// Physical allocations: a stretch of one device's memory, or of page-locked host memory, with an identity.
 //
 // Whoever needs the memory holds a shared_ptr (a handle, a mapping, a binding, an exported descriptor); the last one
 // gives it back. Addresses and handle values are not its business.
@@ -35,11 +35,35 @@ class PhysicalRange {
   bool touched_ = false;
 };
 
+// Page-locked memory of the host: made by cuMemHostAlloc, or the program's own and registered.
+class HostPages {
+ public:
+  // Null when the host has no such memory left.
+  static std::shared_ptr<HostPages> make(std::uint64_t size, unsigned flags);
+  static std::shared_ptr<HostPages> registered(void* begin, std::uint64_t size, unsigned flags);
+  ~HostPages();
+  HostPages(const HostPages&) = delete;
+  HostPages& operator=(const HostPages&) = delete;
+
+  unsigned char* begin() const { return begin_; }
+  unsigned flags() const { return flags_; }  // as the call that made it got them
+  bool registered() const { return registered_; }
+
+ private:
+  HostPages(unsigned char* begin, std::uint64_t size, unsigned flags, bool registered);
+
+  unsigned char* const begin_;
+  const std::uint64_t size_;
+  const unsigned flags_;
+  const bool registered_;
+};
+
 struct Allocation {
-  std::shared_ptr<PhysicalRange> range;
+  std::shared_ptr<PhysicalRange> range;  // null: host memory
+  std::shared_ptr<HostPages> pages = nullptr;
   std::uint64_t range_offset = 0;  // small plain allocations share a range
   std::uint64_t size = 0;
-  int device = 0;
+  int device = 0;  // -1: host memory
   int owner_rank = 0;
   std::uint32_t id = 0;       // unique in the node, in order of creation
   unsigned handle_types = 0;  // what it may be exported as (CUmemAllocationHandleType bits)
@@ -47,7 +71,7 @@ struct Allocation {
   bool compressible = false;
   long bindings = 0;  // of multicast objects, each a holder
 
-  unsigned char* host() const { return range->host() + range_offset; }
+  unsigned char* host() const { return range ? range->host() + range_offset : pages->begin(); }
 };
 
 // True when only bindings hold the memory: every handle, mapping and descriptor is gone.

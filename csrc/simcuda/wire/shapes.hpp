@@ -67,6 +67,27 @@ constexpr std::size_t pointer_attribute_bytes(CUpointer_attribute attribute) {
     default: return 0;
   }
 }
+
+// The same behind data of cuMemPoolGetAttribute and cuMemPoolSetAttribute.
+constexpr std::size_t pool_attribute_bytes(CUmemPool_attribute attribute) {
+  switch (attribute) {
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+    case CU_MEMPOOL_ATTR_MAX_POOL_SIZE: return 8;
+    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
+    case CU_MEMPOOL_ATTR_ALLOCATION_TYPE:
+    case CU_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES:
+    case CU_MEMPOOL_ATTR_LOCATION_ID:
+    case CU_MEMPOOL_ATTR_LOCATION_TYPE:
+    case CU_MEMPOOL_ATTR_HW_DECOMPRESS_ENABLED: return 4;
+    default: return 0;
+  }
+}
 inline constexpr std::size_t kLargestMeasured = 64;
 
 namespace detail {
@@ -156,6 +177,24 @@ template <>
 struct Declared<&cuPointerGetAttributes> : Are<Auto, Array<0>, MeasuredEach<0, 1, &pointer_attribute_bytes>, Auto> {};
 template <>
 struct Declared<&cuPointerSetAttribute> : Are<Head<sizeof(int)>, Auto, Auto> {};
+template <>
+struct Declared<&cuMemPoolGetAttribute> : Are<Auto, Auto, Measured<1, &pool_attribute_bytes>> {};
+template <>
+struct Declared<&cuMemPoolSetAttribute> : Are<Auto, Auto, Measured<1, &pool_attribute_bytes>> {};
+template <>
+struct Declared<&cuMemPoolSetAccess> : Are<Auto, Array<2>, Auto> {};
+template <>
+struct Declared<&cuMemPoolExportToShareableHandle> : Are<DescriptorOut<2>, Auto, Auto, Auto> {};
+template <>
+struct Declared<&cuMemPoolImportFromShareableHandle> : Are<Auto, DescriptorIn<2>, Auto, Auto> {};
+// It exports nothing yet.
+template <>
+struct Declared<&cuMemGetHandleForAddressRange> : Are<Presence, Auto, Auto, Auto, Auto> {};
+template <>
+struct Declared<&cuStreamBatchMemOp> : Are<Auto, Auto, Array<1>, Auto> {};
+// There is never a capture whose graph could be told.
+template <>
+struct Declared<&cuStreamGetCaptureInfo> : Are<Auto, Auto, Auto, Presence, Presence, Presence, Presence> {};
 // A client's module is machine code, or for this simulator's own kernels useless: they are functions of the client.
 template <>
 struct Declared<&cuModuleLoadData> : Are<Auto, Head<sizeof(std::uint64_t)>> {};
