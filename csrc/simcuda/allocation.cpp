@@ -2,23 +2,30 @@
 
 #include <sys/mman.h>
 
+#include "own_pages.hpp"
+
 namespace allranks::sim {
 
-HostPages::HostPages(unsigned char* begin, std::uint64_t size, unsigned flags, bool registered)
-    : begin_(begin), size_(size), flags_(flags), registered_(registered) {}
+HostPages::HostPages(HostMemory* elsewhere, void* begin, std::uint64_t size, unsigned flags, Origin origin)
+    : elsewhere_(elsewhere), begin_(static_cast<unsigned char*>(begin)), size_(size), flags_(flags), origin_(origin) {}
 
 HostPages::~HostPages() {
-  if (!registered_) munmap(begin_, size_);
+  if (registered() || abandoned_) return;
+  if (elsewhere_ != nullptr) {
+    elsewhere_->give_back(begin_, size_);
+  } else {
+    munmap(begin_, size_);
+  }
 }
 
 std::shared_ptr<HostPages> HostPages::make(std::uint64_t size, unsigned flags) {
-  void* const begin = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (begin == MAP_FAILED) return nullptr;
-  return std::shared_ptr<HostPages>(new HostPages(static_cast<unsigned char*>(begin), size, flags, false));
+  void* const begin = own_pages(size);
+  return begin == nullptr ? nullptr : there(nullptr, begin, size, flags, Origin::kAllocated);
 }
 
-std::shared_ptr<HostPages> HostPages::registered(void* begin, std::uint64_t size, unsigned flags) {
-  return std::shared_ptr<HostPages>(new HostPages(static_cast<unsigned char*>(begin), size, flags, true));
+std::shared_ptr<HostPages> HostPages::there(HostMemory* elsewhere, void* begin, std::uint64_t size, unsigned flags,
+                                            Origin origin) {
+  return std::shared_ptr<HostPages>(new HostPages(elsewhere, begin, size, flags, origin));
 }
 
 }  // namespace allranks::sim

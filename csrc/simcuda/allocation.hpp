@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "device_memory.hpp"
+#include "host_memory.hpp"
 
 namespace allranks::sim {
 
@@ -38,24 +39,33 @@ class PhysicalRange {
 // Page-locked memory of the host: made by cuMemHostAlloc, or the program's own and registered.
 class HostPages {
  public:
+  enum class Origin { kAllocated, kRegistered };
   // Null when the host has no such memory left.
   static std::shared_ptr<HostPages> make(std::uint64_t size, unsigned flags);
-  static std::shared_ptr<HostPages> registered(void* begin, std::uint64_t size, unsigned flags);
+  // Memory that is there. `elsewhere`: the other process that it belongs to, where `begin` is no pointer of ours; it
+  // has mapped the pages for the driver if they are kAllocated.
+  static std::shared_ptr<HostPages> there(HostMemory* elsewhere, void* begin, std::uint64_t size, unsigned flags,
+                                          Origin origin);
   ~HostPages();
   HostPages(const HostPages&) = delete;
   HostPages& operator=(const HostPages&) = delete;
 
   unsigned char* begin() const { return begin_; }
-  unsigned flags() const { return flags_; }  // as the call that made it got them
-  bool registered() const { return registered_; }
+  HostMemory* elsewhere() const { return elsewhere_; }  // null: in this process
+  unsigned flags() const { return flags_; }             // as the call that made it got them
+  bool registered() const { return origin_ == Origin::kRegistered; }
+  // The program has unmapped them itself.
+  void abandon() { abandoned_ = true; }
 
  private:
-  HostPages(unsigned char* begin, std::uint64_t size, unsigned flags, bool registered);
+  HostPages(HostMemory* elsewhere, void* begin, std::uint64_t size, unsigned flags, Origin origin);
 
+  HostMemory* const elsewhere_;
   unsigned char* const begin_;
   const std::uint64_t size_;
   const unsigned flags_;
-  const bool registered_;
+  const Origin origin_;
+  bool abandoned_ = false;
 };
 
 struct Allocation {
@@ -71,7 +81,9 @@ struct Allocation {
   bool compressible = false;
   long bindings = 0;  // of multicast objects, each a holder
 
+  // Where its bytes are, in the process that elsewhere() names.
   unsigned char* host() const { return range ? range->host() + range_offset : pages->begin(); }
+  HostMemory* elsewhere() const { return pages ? pages->elsewhere() : nullptr; }
 };
 
 // True when only bindings hold the memory: every handle, mapping and descriptor is gone.

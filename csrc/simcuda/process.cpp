@@ -292,7 +292,7 @@ void Process::free_memory_of(const Context& context) {
         case Origin::kPlain: erase_plain(mapping); break;
         case Origin::kPool: pool->free_now(address); break;
         case Origin::kImported: unmap_imported(mapping); break;
-        case Origin::kHost: space.mappings.erase(mapping); break;
+        case Origin::kHost: forget_host(mapping); break;
       }
     }
     mapping = next;
@@ -346,6 +346,11 @@ void Process::map_host(const Context& context, std::shared_ptr<HostPages> pages,
   mapping.rights.read.set();
   mapping.rights.write.set();
   space.mappings.emplace(address, std::move(mapping));
+  ++translation_generation;
+}
+
+void Process::forget_host(std::map<CUdeviceptr, Mapping>::iterator mapping) {
+  space.mappings.erase(mapping);
   ++translation_generation;
 }
 

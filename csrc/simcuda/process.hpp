@@ -16,6 +16,7 @@
 
 #include "address_space.hpp"
 #include "context.hpp"
+#include "host_functions.hpp"
 #include "host_memory.hpp"
 #include "include/simcu.h"
 #include "ledger.hpp"
@@ -102,10 +103,13 @@ class Process {
   void unmap_imported(std::map<CUdeviceptr, Mapping>::iterator mapping);
   // Page-locked host memory.
   void map_host(const Context& context, std::shared_ptr<HostPages> pages, std::uint64_t bytes);
+  void forget_host(std::map<CUdeviceptr, Mapping>::iterator mapping);
   PoolTable pools{*this};
 
   // Where host pointers lead; null: into this real process.
   HostMemory* host = nullptr;
+  // Who calls functions of the program that streams get to; null: threads of this real process.
+  HostFunctions* host_functions = nullptr;
 
   // --- modules of machine code ---
   // They are loaded, and launches of their kernels counted by name, instead of refused. Nothing of them is executed.

@@ -101,7 +101,7 @@ class StreamTable {
   std::map<const ThreadState*, std::unique_ptr<Stream>> per_thread_;
   std::map<std::uint64_t, std::unique_ptr<Stream>> created_;
   std::vector<std::unique_ptr<Stream>> destroyed_;  // while some thread may still look at one
-  std::uint64_t& next_handle_;  // of the process
+  std::uint64_t& next_handle_;                      // of the process
   std::uint64_t next_sequence_ = 0;
   int ordering_waits_ = 0;
 };

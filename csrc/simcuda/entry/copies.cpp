@@ -148,9 +148,11 @@ CUresult as_work(const Access& access, const End& destination, const End& source
   return CUDA_SUCCESS;
 }
 
-// Page-locked host memory is accessed by the device, when the work is carried out; pageable memory is the host's.
+// Page-locked host memory is accessed by the device, when the work is carried out; pageable memory is the host's, and
+// so is a client's where the kernel does not let us read it later.
 End located(const Process& process, const End& end, std::uint64_t size) {
-  return {end.address, end.on_device || process.space.is_page_locked(end.address, size)};
+  if (is_device_address(end.address) || !process.space.is_page_locked(end.address, size)) return end;
+  return {end.address, process.host == nullptr || process.host->readable_later()};
 }
 
 CUresult copy_now(Call call, const End& to, const End& from, std::uint64_t size) {

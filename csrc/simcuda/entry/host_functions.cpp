@@ -1,7 +1,7 @@
 // Functions of the host program that a stream calls.
 //
-// Each runs on a thread of its own, because a stream's work runs on a fiber, whose stack is small and which changes
-// threads. Outside of a run other threads go on meanwhile; in a run the function keeps the turn.
+// In an embedded driver each runs on a thread of its own, because a stream's work runs on a fiber, whose stack is small
+// and which changes threads. Outside of a run other threads go on meanwhile; in a run the function keeps the turn.
 #include "cuda_api.hpp"
 
 #include <atomic>
@@ -11,8 +11,7 @@ using namespace allranks::sim;
 
 namespace {
 
-template <typename Function>
-void call_on_thread(Turnstile& turnstile, const Function& function) {
+void call_on_thread(Turnstile& turnstile, const HostFunction& function) {
   std::atomic<bool> done{false};
   std::thread thread([&] {
     this_thread().in_host_function = true;
@@ -32,6 +31,14 @@ void call_on_thread(Turnstile& turnstile, const Function& function) {
   thread.join();
 }
 
+void call(const Process& process, const HostFunction& function) {
+  if (process.host_functions != nullptr) {
+    process.host_functions->call(function);
+  } else {
+    call_on_thread(process.node().turnstile, function);
+  }
+}
+
 template <typename Body>
 CUresult with_stream(Call call, CUstream handle, const Body& body) {
   return entry(call, Needs::kContext, [&](Process& process) {
@@ -48,8 +55,8 @@ extern "C" {
 CUresult CUDAAPI cuLaunchHostFunc(CUstream handle, CUhostFn function, void* data) {
   return with_stream(Call::kLaunchHostFunc, handle, [&](Stream& stream) {
     if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    stream.enqueue("cuLaunchHostFunc", [&turnstile = stream.context().node().turnstile, function, data] {
-      call_on_thread(turnstile, [&] { function(data); });
+    stream.enqueue("cuLaunchHostFunc", [&process = stream.context().process, function, data] {
+      call(process, {.function = function, .data = data});
       return CUDA_SUCCESS;
     });
     return CUDA_SUCCESS;
@@ -63,8 +70,7 @@ CUresult CUDAAPI cuStreamAddCallback(CUstream handle, CUstreamCallback callback,
     stream.enqueue(
         "cuStreamAddCallback",
         [&context = stream.context(), handle, callback, data] {
-          const CUresult status = context.sticky_error;
-          call_on_thread(context.node().turnstile, [&] { callback(handle, status, data); });
+          call(context.process, {.callback = callback, .data = data, .stream = handle, .status = context.sticky_error});
           return CUDA_SUCCESS;
         },
         Stream::When::kEvenIfBroken);

@@ -2,21 +2,44 @@
 // are its device addresses too [cuda.h, unified addressing]. What cuda.h does not say is an [assumption].
 #include "cuda_api.hpp"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <vector>
+#include "../own_pages.hpp"
 
 using namespace allranks::sim;
 
 namespace {
 
+// False for what no host has: page-locked memory is mapped by its addresses, beside device memory.
+bool is_host_range(const void* pointer, std::uint64_t bytes) {
+  const auto address = reinterpret_cast<CUdeviceptr>(pointer);
+  return address != 0 && address < kLowestAddress && bytes < kLowestAddress - address;
+}
+
+// Pages that lie where page-locked memory was are new ones: the program has unmapped those behind the driver's back.
+void forget_what_was_at(Process& process, CUdeviceptr address, std::uint64_t bytes) {
+  auto& mappings = process.space.mappings;
+  while (process.space.mapped_within(address, bytes)) {
+    auto gone = process.space.mapping_at(address);
+    if (gone == mappings.end()) gone = mappings.lower_bound(address);
+    process.node().incidents.add(process, this_thread().label, "unmapped_while_page_locked",
+                                 name_of(this_thread().call),
+                                 "page-locked memory at this address was unmapped by the program, not by the driver");
+    gone->second.allocation->pages->abandon();
+    process.forget_host(gone);
+  }
+}
+
 CUresult allocate(Process& process, const Context& context, void** pointer, std::uint64_t bytes, unsigned flags) {
   constexpr unsigned kKnown = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
   if (pointer == nullptr || bytes == 0 || (flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
-  std::shared_ptr<HostPages> pages = HostPages::make(bytes, flags);
+  std::shared_ptr<HostPages> pages;
+  if (process.host == nullptr) {
+    pages = HostPages::make(bytes, flags);
+  } else if (is_host_range(*pointer, bytes)) {  // a client has made them, if it could
+    pages = HostPages::there(process.host, *pointer, bytes, flags, HostPages::Origin::kAllocated);
+  }
   if (!pages) return CUDA_ERROR_OUT_OF_MEMORY;
   *pointer = pages->begin();
+  forget_what_was_at(process, reinterpret_cast<CUdeviceptr>(pages->begin()), bytes);
   process.map_host(context, std::move(pages), bytes);
   return CUDA_SUCCESS;
 }
@@ -37,30 +60,13 @@ const HostPages* pages_at(const Process& process, const void* pointer) {
   return found->second.allocation->pages.get();
 }
 
-// Whether every page of the range is there.
-bool is_memory(const void* pointer, std::uint64_t bytes) {
-  const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-  const auto address = reinterpret_cast<std::uint64_t>(pointer);
-  const std::uint64_t begin = address / page * page;
-  if (address > UINT64_MAX / 2 || bytes > UINT64_MAX / 2) return false;
-  const std::uint64_t end = (address + bytes + page - 1) / page * page;
-  // Asked for in pieces: mincore wants a byte a page.
-  std::vector<unsigned char> seen(256);
-  for (std::uint64_t at = begin; at < end; at += seen.size() * page) {
-    const std::uint64_t length = std::min<std::uint64_t>(end - at, seen.size() * page);
-    if (mincore(reinterpret_cast<void*>(at), length, seen.data()) != 0) return false;
-  }
-  return true;
-}
-
 // Waits for all work of the process and takes the mapping out; other threads may go on meanwhile.
 CUresult give_back(Process& process, const void* pointer, bool registered, CUresult unknown) {
   if (find(process, pointer, registered) == process.space.mappings.end()) return unknown;
   if (const CUresult result = synchronize_process(process); result != CUDA_SUCCESS) return result;
   const auto still = find(process, pointer, registered);
   if (still == process.space.mappings.end()) return unknown;
-  process.space.mappings.erase(still);
-  ++process.translation_generation;
+  process.forget_host(still);
   return CUDA_SUCCESS;
 }
 
@@ -95,11 +101,14 @@ CUresult CUDAAPI cuMemHostRegister(void* pointer, size_t bytes, unsigned int fla
     constexpr unsigned kRefused = CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
     constexpr unsigned kKnown = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | kRefused;
     if (pointer == nullptr || bytes == 0 || (flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
-    if ((flags & kRefused) != 0) return CUDA_ERROR_NOT_SUPPORTED;
     const auto address = reinterpret_cast<CUdeviceptr>(pointer);
-    if (!is_memory(pointer, bytes)) return CUDA_ERROR_INVALID_VALUE;
+    // A client has looked whether its memory is there, and gives null if not.
+    if (!is_host_range(pointer, bytes)) return CUDA_ERROR_INVALID_VALUE;
+    if (process.host == nullptr && !is_own_memory(pointer, bytes)) return CUDA_ERROR_INVALID_VALUE;
+    if ((flags & kRefused) != 0) return CUDA_ERROR_NOT_SUPPORTED;
     if (process.space.mapped_within(address, bytes)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-    process.map_host(context, HostPages::registered(pointer, bytes, flags), bytes);
+    process.map_host(context, HostPages::there(process.host, pointer, bytes, flags, HostPages::Origin::kRegistered),
+                     bytes);
     return CUDA_SUCCESS;
   });
 }

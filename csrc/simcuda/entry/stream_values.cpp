@@ -1,9 +1,8 @@
 // Waiting for words of memory and writing them, in stream order. What cuda.h does not say is an [assumption].
 #include "cuda_api.hpp"
 
-#include <cstring>
-
 #include "../copy.hpp"
+#include "../generated.hpp"
 
 using namespace allranks::sim;
 
@@ -14,12 +13,6 @@ struct Word {
   std::uint64_t value;
   unsigned bytes;  // 4 or 8
 };
-
-std::uint64_t load(const void* host, unsigned bytes) {
-  // The host may write page-locked memory at the same time.
-  return bytes == 4 ? __atomic_load_n(static_cast<const std::uint32_t*>(host), __ATOMIC_ACQUIRE)
-                    : __atomic_load_n(static_cast<const std::uint64_t*>(host), __ATOMIC_ACQUIRE);
-}
 
 // [cuda.h] Greater or equal is cyclic.
 bool satisfied(unsigned condition, std::uint64_t seen, const Word& word) {
@@ -52,7 +45,11 @@ Stretch stretch_of(const Access& access, const Word& word) {
 CUresult check_wait(const Stream& stream, const Word& word, unsigned flags) {
   if ((flags & CU_STREAM_WAIT_VALUE_FLUSH) != 0) return CUDA_ERROR_NOT_SUPPORTED;
   if (flags > CU_STREAM_WAIT_VALUE_NOR) return CUDA_ERROR_INVALID_VALUE;
-  return stretch_of(access_of(stream), word).allocation ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  const Stretch there = stretch_of(access_of(stream), word);
+  if (!there.allocation) return CUDA_ERROR_INVALID_VALUE;
+  const HostMemory* const elsewhere = there.allocation->elsewhere();
+  if (elsewhere == nullptr || elsewhere->readable_later()) return CUDA_SUCCESS;
+  return static_cast<CUresult>(not_supported("waiting for a word of host memory that the kernel keeps private"));
 }
 
 void enqueue_wait(Stream& stream, const char* call, const Word& word, unsigned flags) {
@@ -60,16 +57,19 @@ void enqueue_wait(Stream& stream, const char* call, const Word& word, unsigned f
     const Context& context = stream.context();
     const Stretch there = stretch_of(access, word);
     if (!there.allocation) return CUDA_ERROR_ILLEGAL_ADDRESS;
+    bool lost = false;  // the program has unmapped the memory
     const WaitSpec spec{.ready =
                             [&] {
-                              return satisfied(flags, load(there.host, word.bytes), word) ||
-                                     context.sticky_error != CUDA_SUCCESS;
+                              std::uint64_t seen = 0;
+                              lost = !read_word(there, word.bytes, &seen);
+                              return lost || satisfied(flags, seen, word) || context.sticky_error != CUDA_SUCCESS;
                             },
                         .key = there.host,
                         .call = call,
                         .object = stream.name() + ", a word of memory",
                         .polled = there.allocation->pages != nullptr};
-    return context.node().turnstile.wait(spec) == WaitResult::kReady ? context.sticky_error : CUDA_ERROR_LAUNCH_TIMEOUT;
+    if (context.node().turnstile.wait(spec) != WaitResult::kReady) return CUDA_ERROR_LAUNCH_TIMEOUT;
+    return lost ? CUDA_ERROR_ILLEGAL_ADDRESS : context.sticky_error;
   });
 }
 

@@ -39,6 +39,11 @@ template <std::size_t Type>
 struct DescriptorOut {};  // void* to what an export gives; argument number Type says which type of handle
 template <std::size_t Type>
 struct DescriptorIn {};  // what is imported, passed as if it were a pointer
+template <std::size_t Size>
+struct OwnMemory {};  // void* into the caller's memory; null on its way when not all of argument number Size is there
+template <std::size_t Size>
+struct OwnPages {};  // void**: argument number Size bytes, which the caller maps and keeps if the call succeeds
+struct Function {};  // of the caller, which calls it when a stream gets there
 struct Unknown {};
 
 inline constexpr std::uint64_t kLongestArray = 4096;
@@ -178,6 +183,20 @@ struct Declared<&cuPointerGetAttributes> : Are<Auto, Array<0>, MeasuredEach<0, 1
 template <>
 struct Declared<&cuPointerSetAttribute> : Are<Head<sizeof(int)>, Auto, Auto> {};
 template <>
+struct Declared<&cuMemHostAlloc> : Are<OwnPages<1>, Auto, Auto> {};
+template <>
+struct Declared<&cuMemAllocHost> : Are<OwnPages<1>, Auto> {};
+template <>
+struct Declared<&cuMemHostRegister> : Are<OwnMemory<1>, Auto, Auto> {};
+template <>
+struct Declared<&cuMemFreeHost> : Are<Value> {};
+template <>
+struct Declared<&cuMemHostUnregister> : Are<Value> {};
+template <>
+struct Declared<&cuMemHostGetDevicePointer> : Are<Auto, Value, Auto> {};
+template <>
+struct Declared<&cuMemHostGetFlags> : Are<Auto, Value> {};
+template <>
 struct Declared<&cuMemPoolGetAttribute> : Are<Auto, Auto, Measured<1, &pool_attribute_bytes>> {};
 template <>
 struct Declared<&cuMemPoolSetAttribute> : Are<Auto, Auto, Measured<1, &pool_attribute_bytes>> {};
@@ -192,6 +211,10 @@ template <>
 struct Declared<&cuMemGetHandleForAddressRange> : Are<Presence, Auto, Auto, Auto, Auto> {};
 template <>
 struct Declared<&cuStreamBatchMemOp> : Are<Auto, Auto, Array<1>, Auto> {};
+template <>
+struct Declared<&cuLaunchHostFunc> : Are<Auto, Function, Value> {};
+template <>
+struct Declared<&cuStreamAddCallback> : Are<Auto, Function, Value, Auto> {};
 // There is never a capture whose graph could be told.
 template <>
 struct Declared<&cuStreamGetCaptureInfo> : Are<Auto, Auto, Auto, Presence, Presence, Presence, Presence> {};
