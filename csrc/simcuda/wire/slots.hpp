@@ -70,7 +70,7 @@ struct Slot<T, Presence, Index> : Pointer<Index> {
     return true;
   }
   bool take(Reader& in) { return in.take(this->present); }
-  T argument() { return this->present ? &somewhere : nullptr; }
+  T argument() { return this->present ? static_cast<T>(&somewhere) : nullptr; }
 };
 
 template <typename E, std::size_t Index>
