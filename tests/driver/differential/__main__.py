@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.driver.differential.abi import Refused
+from tests.driver.differential.abi import RefusedError
 from tests.driver.differential.files import read_lines, write_lines
 
 
@@ -90,7 +90,7 @@ def main() -> int:
     options = parser.parse_args()
     try:
         code: int = options.do(options)
-    except (Refused, OSError) as error:
+    except (RefusedError, OSError) as error:
         print(f"allranks: {error}", file=sys.stderr)  # noqa: T201
         return 2
     return code

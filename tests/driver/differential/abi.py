@@ -26,19 +26,32 @@ DISABLING: Final = {
     "MSCCLPP_FORCE_DISABLE_NVLS": "1",
 }
 
-# Calls that sequences are made of, each with the symbol that cuda.h of CUDA 13 gives it.
-SEQUENCE_CALLS: Final[Mapping[str, str]] = {
-    name.partition("_v")[0]: name
-    for name in ["cuCtxGetCurrent", "cuCtxGetDevice", "cuCtxSynchronize", "cuDeviceCanAccessPeer", "cuDeviceGet", "cuDeviceGetAttribute", "cuDeviceGetDefaultMemPool", "cuDeviceGetMemPool", "cuDeviceGetP2PAttribute", "cuDeviceSetMemPool", "cuEventCreate", "cuEventDestroy_v2", "cuEventElapsedTime_v2", "cuEventQuery", "cuEventRecord", "cuEventRecordWithFlags", "cuEventSynchronize", "cuIpcCloseMemHandle", "cuIpcGetEventHandle", "cuIpcGetMemHandle", "cuIpcOpenMemHandle_v2", "cuMemAddressFree", "cuMemAddressReserve", "cuMemAllocAsync", "cuMemAllocFromPoolAsync", "cuMemAlloc_v2", "cuMemCreate", "cuMemExportToShareableHandle", "cuMemFreeAsync", "cuMemFree_v2", "cuMemGetAccess", "cuMemGetAddressRange_v2", "cuMemGetAllocationGranularity", "cuMemGetAllocationPropertiesFromHandle", "cuMemImportFromShareableHandle", "cuMemMap", "cuMemPoolCreate", "cuMemPoolDestroy", "cuMemPoolExportPointer", "cuMemPoolExportToShareableHandle", "cuMemPoolGetAccess", "cuMemPoolGetAttribute", "cuMemPoolSetAccess", "cuMemPoolSetAttribute", "cuMemPoolTrimTo", "cuMemRelease", "cuMemRetainAllocationHandle", "cuMemSetAccess", "cuMemUnmap", "cuMemcpyDtoDAsync_v2", "cuMemcpyDtoD_v2", "cuMemcpyDtoH_v2", "cuMemcpyHtoD_v2", "cuMemsetD16_v2", "cuMemsetD32_v2", "cuMemsetD8Async", "cuMemsetD8_v2", "cuPointerGetAttribute", "cuPointerGetAttributes", "cuPointerSetAttribute", "cuStreamCreate", "cuStreamCreateWithPriority", "cuStreamDestroy_v2", "cuStreamGetCtx", "cuStreamGetFlags", "cuStreamGetPriority", "cuStreamQuery", "cuStreamSynchronize", "cuStreamWaitEvent"]
-}
-
+# Calls that sequences are made of, by the symbols that cuda.h of CUDA 13 gives them.
+SEQUENCE_SYMBOLS: Final = """
+    cuCtxGetCurrent cuCtxGetDevice cuCtxSynchronize cuDeviceCanAccessPeer cuDeviceGet cuDeviceGetAttribute
+    cuDeviceGetDefaultMemPool cuDeviceGetMemPool cuDeviceGetP2PAttribute cuDeviceSetMemPool cuEventCreate
+    cuEventDestroy_v2 cuEventElapsedTime_v2 cuEventQuery cuEventRecord cuEventRecordWithFlags cuEventSynchronize
+    cuIpcCloseMemHandle cuIpcGetEventHandle cuIpcGetMemHandle cuIpcOpenMemHandle_v2 cuMemAddressFree
+    cuMemAddressReserve cuMemAlloc_v2 cuMemAllocAsync cuMemAllocFromPoolAsync cuMemcpyDtoD_v2
+    cuMemcpyDtoDAsync_v2 cuMemcpyDtoH_v2 cuMemcpyHtoD_v2 cuMemCreate cuMemExportToShareableHandle cuMemFree_v2
+    cuMemFreeAsync cuMemGetAccess cuMemGetAddressRange_v2 cuMemGetAllocationGranularity
+    cuMemGetAllocationPropertiesFromHandle cuMemImportFromShareableHandle cuMemMap cuMemPoolCreate
+    cuMemPoolDestroy cuMemPoolExportPointer cuMemPoolExportToShareableHandle cuMemPoolGetAccess
+    cuMemPoolGetAttribute cuMemPoolSetAccess cuMemPoolSetAttribute cuMemPoolTrimTo cuMemRelease
+    cuMemRetainAllocationHandle cuMemSetAccess cuMemsetD16_v2 cuMemsetD32_v2 cuMemsetD8_v2 cuMemsetD8Async
+    cuMemUnmap cuPointerGetAttribute cuPointerGetAttributes cuPointerSetAttribute cuStreamCreate
+    cuStreamCreateWithPriority cuStreamDestroy_v2 cuStreamGetCtx cuStreamGetFlags cuStreamGetPriority
+    cuStreamQuery cuStreamSynchronize cuStreamWaitEvent
+"""
 # What the runner itself needs around them.
-RUNNER_CALLS: Final = {
-    name.partition("_v")[0]: name
-    for name in ["cuInit", "cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGetName", "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2", "cuCtxSetCurrent"]
+RUNNER_SYMBOLS: Final = """
+    cuInit cuDriverGetVersion cuDeviceGetCount cuDeviceGetName cuDevicePrimaryCtxRetain
+    cuDevicePrimaryCtxRelease_v2 cuCtxSetCurrent
+"""
+SEQUENCE_CALLS: Final = tuple(symbol.partition("_v")[0] for symbol in SEQUENCE_SYMBOLS.split())
+ALLOWED: Final[Mapping[str, str]] = {
+    symbol.partition("_v")[0]: symbol for symbol in (SEQUENCE_SYMBOLS + RUNNER_SYMBOLS).split()
 }
-
-ALLOWED: Final[Mapping[str, str]] = {**SEQUENCE_CALLS, **RUNNER_CALLS}
 
 CODES: Final[Mapping[int, str]] = {
     0: "SUCCESS", 1: "INVALID_VALUE", 2: "OUT_OF_MEMORY", 3: "NOT_INITIALIZED", 4: "DEINITIALIZED",
@@ -54,7 +67,7 @@ CODES: Final[Mapping[int, str]] = {
 Handle = ctypes.c_uint64  # of a context, stream, event, pool or allocation, and an address
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """A call that must not be made from here."""
 
 
@@ -125,7 +138,7 @@ class Library:
 
     Raises
     ------
-    Refused
+    RefusedError
         If it cannot be loaded, or is a real driver and the environment does not disable multicast everywhere.
     """
 
@@ -135,11 +148,11 @@ class Library:
         try:
             self._native = ctypes.CDLL(path)
         except OSError as error:
-            raise Refused(f"library={path!r}: cannot be loaded ({error})") from None
+            raise RefusedError(f"library={path!r}: cannot be loaded ({error})") from None
         self.simulated = hasattr(self._native, "simcuVersion")
         why_not = refusal(self.simulated, os.environ)
         if why_not is not None:
-            raise Refused(f"library={path!r}: {why_not}")
+            raise RefusedError(f"library={path!r}: {why_not}")
         self._functions: dict[str, Any] = {}
 
     def call(self, name: str, *arguments: Any) -> int:
@@ -147,7 +160,7 @@ class Library:
 
         Raises
         ------
-        Refused
+        RefusedError
             If the call is not in `ALLOWED`.
         LookupError
             If the library does not have it.
@@ -155,7 +168,7 @@ class Library:
         function = self._functions.get(name)
         if function is None:
             if name not in ALLOWED or "multicast" in name.lower():
-                raise Refused(f"call={name!r}: not in the list of allowed calls")
+                raise RefusedError(f"call={name!r}: not in the list of allowed calls")
             try:
                 function = getattr(self._native, ALLOWED[name])
             except AttributeError:

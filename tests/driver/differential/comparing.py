@@ -129,11 +129,11 @@ class Comparison:
                     return
                 continue
             self.calls += 1
-            kind = kind_of(call, left, right)
-            if kind is None:
+            found = kind_of(call, left, right)
+            if found is None:
                 continue
-            self._differ(kind, reference, index, left, right)
-            if "SUCCESS" in kind[1:] and not any(word in call for word in QUERIES):
+            self._differ(found, reference, index, left, right)
+            if "SUCCESS" in found[1:] and not any(word in call for word in QUERIES):
                 self.not_compared += len(reference["steps"]) - index - 1
                 return
         if reference.get("end") != other.get("end"):

@@ -7,7 +7,7 @@ from typing import Final
 
 from tests.driver.differential.abi import GRANULE
 from tests.driver.differential.drawer import NO_DEVICE, SIZES, Drawer
-from tests.driver.differential.world import READ, WRITE, Mapped, Thing, offset_of
+from tests.driver.differential.world import Arguments, Mapped, Thing
 
 PLAIN_SIZES: Final = (1, 256, 512, 1000, 4096, 65536, 1 << 20, 2 << 20, (2 << 20) + 1, 5 << 20, 16 << 20)
 TOO_MUCH: Final = 1 << 42
@@ -21,12 +21,18 @@ def granularity(d: Drawer) -> None:
 
 
 def create(d: Drawer) -> None:
-    its = {"size": d.of(SIZES), "device": d.device(), "types": d.of((POSIX, POSIX, 0)), "kind": 1, "flags": 0}
+    its: Arguments = {
+        "size": d.of(SIZES),
+        "device": d.device(),
+        "types": d.of((POSIX, POSIX, 0)),
+        "kind": 1,
+        "flags": 0,
+    }
     on = d.current(its["device"])
     if not d.chance(4):
         d.add("cuMemCreate", on=on, **its)
         return
-    wrong = d.of(
+    wrong: Arguments = d.of(
         (
             {"size": 0},
             {"size": 4096},
@@ -55,10 +61,10 @@ def handle_call(d: Drawer) -> None:
     if kind < 2:
         d.add("cuMemGetAllocationPropertiesFromHandle", on=on, handle=handle.name)
     elif kind < 5:
-        type = d.of((1, 1, 1, 1, 0, 2, 8, 3))
+        wanted = d.of((1, 1, 1, 1, 0, 2, 8, 3))
         flags = int(d.chance(8))
-        good = type == POSIX and handle.handle_types == POSIX and not flags
-        d.add("cuMemExportToShareableHandle", good, on=on, handle=handle.name, type=type, flags=flags)
+        good = wanted == POSIX and handle.handle_types == POSIX and not flags
+        d.add("cuMemExportToShareableHandle", good, on=on, handle=handle.name, type=wanted, flags=flags)
     else:
         d.add("cuMemRelease", on=on, handle=handle.name)
 
@@ -72,22 +78,27 @@ def import_handle(d: Drawer) -> None:
         if handles:
             d.add("cuMemExportToShareableHandle", handle=d.of(handles).name, type=POSIX, flags=0)
     else:
-        type = d.of((1, 1, 1, 1, 0, 2, 3, 4))
-        good = type == POSIX
+        wanted = d.of((1, 1, 1, 1, 0, 2, 3, 4))
+        good = wanted == POSIX
         d.add(
-            "cuMemImportFromShareableHandle", good, on=d.current(exported.device), descriptor=exported.name, type=type
+            "cuMemImportFromShareableHandle", good, on=d.current(exported.device), descriptor=exported.name, type=wanted
         )
 
 
 def reserve(d: Drawer) -> None:
-    its = {"size": d.of(SIZES), "alignment": d.of((0, 0, 0, GRANULE, 2 * GRANULE)), "wanted": "0", "flags": 0}
+    its: Arguments = {
+        "size": d.of(SIZES),
+        "alignment": d.of((0, 0, 0, GRANULE, 2 * GRANULE)),
+        "wanted": "0",
+        "flags": 0,
+    }
     taken = d.thing("range")
     if taken is not None and d.chance(6):
         its["wanted"] = taken.name
     if not d.chance(4):
         d.add("cuMemAddressReserve", on=d.of((0, 1, None)), **its)
         return
-    wrong = d.of(
+    wrong: Arguments = d.of(
         ({"size": 0}, {"size": 4096}, {"size": GRANULE + 4096}, {"alignment": 3}, {"flags": 1}, {"wanted": "4096"})
     )
     d.add("cuMemAddressReserve", False, **{**its, **wrong})
@@ -125,12 +136,18 @@ def map_memory(d: Drawer) -> None:
     thing = d.of(fitting)
     room = free_room(thing, handle.size)
     spot = d.of(room)
-    its = {"size": handle.size, "offset": 0, "handle": handle.name, "flags": 0}
+    its: Arguments = {"size": handle.size, "offset": 0, "handle": handle.name, "flags": 0}
     on = d.current(handle.device)
     if not d.chance(4):
         d.add("cuMemMap", on=on, address=f"{thing.name}+{spot}" if spot else thing.name, **its)
         return
-    wrong = [{"flags": 1}, {"size": 0}, {"size": 4096}, {"offset": 4096}, {"size": handle.size + GRANULE}]
+    wrong: list[Arguments] = [
+        {"flags": 1},
+        {"size": 0},
+        {"size": 4096},
+        {"offset": 4096},
+        {"size": handle.size + GRANULE},
+    ]
     if handle.size > GRANULE:
         wrong += [{"size": GRANULE}, {"size": GRANULE, "offset": GRANULE}]
     wrong += [{"address": "null"}, {"address": f"{thing.name}+{spot + 4096}"}]
@@ -293,94 +310,6 @@ def ipc_use(d: Drawer) -> None:
         d.add("cuIpcOpenMemHandle", False, on=d.current(0), handle=d.of(handles).name, flags=d.of((1, 1, 1, 0, 2)))
 
 
-# -- contents: at few places, so that what was written is read
-
-
-LENGTHS: Final = (4, 16, 256, 4096)
-
-
-def usable(d: Drawer, right: int) -> tuple[str, int, int] | None:
-    """Draw memory that a device may use: address, bytes from there, device."""
-    found = [(thing.name, thing.size, thing.device) for thing in d.world.alive("plain", "pooled")]
-    for thing in d.world.alive("range"):
-        for one in thing.mappings:
-            allowed = [device for device, rights in one.rights.items() if rights & right]
-            found += [(at(thing, one.offset), one.size, device) for device in allowed]
-    if not found:
-        return None
-    address, size, device = d.of(found)
-    name, offset = address.partition("+")[0], offset_of(address)
-    spot = d.of((0, 0, 0, 64, 4096))
-    if spot >= size:
-        spot = 0
-    return (f"{name}+{offset + spot}" if offset + spot else name), size - spot, device
-
-
-def unusable(d: Drawer) -> str:
-    """Draw an address whose use has a defined error."""
-    ranges = d.world.alive("range")
-    closed = [thing.name for thing in ranges if not thing.mappings]
-    closed += [at(thing, one.offset) for thing in ranges for one in thing.mappings if not one.rights]
-    return d.of(["null", *closed])
-
-
-def write(d: Drawer) -> None:
-    found = usable(d, WRITE)
-    if found is None and not d.chance(4):
-        mapped_memory(d)
-        return
-    if found is None or d.chance(8):
-        d.add("cuMemcpyHtoD", False, on=d.device(), to=unusable(d), size=16, seed=1)
-        return
-    address, room, device = found
-    size = min(d.of(LENGTHS), room)
-    d.add("cuMemcpyHtoD", on=device, to=address, size=size, seed=d.index(200))
-    d.world.write(address, size)
-
-
-def fill(d: Drawer) -> None:
-    call, width = d.of((("cuMemsetD8", 1), ("cuMemsetD16", 2), ("cuMemsetD32", 4)))
-    found = usable(d, WRITE)
-    if found is None and not d.chance(4):
-        mapped_memory(d)
-        return
-    if found is None or found[1] < 16 or d.chance(8):
-        d.add(call, False, on=d.device(), to=unusable(d), value=1, count=4)
-        return
-    address, room, device = found
-    if width > 1 and d.chance(6):
-        address = f"{address.partition('+')[0]}+{offset_of(address) + 1}"
-        d.add(call, False, on=device, to=address, value=3, count=2)
-        return
-    count = min(d.of((1, 4, 64, 1024)), room // width)
-    d.add(call, on=device, to=address, value=1 + d.index(200), count=count)
-    d.world.write(address, count * width)
-
-
-def read(d: Drawer) -> None:
-    found = usable(d, READ)
-    if found is None and not d.chance(4):
-        mapped_memory(d)
-        return
-    if found is None or d.chance(8):
-        d.add("cuMemcpyDtoH", False, on=d.device(), size=16, **{"from": unusable(d)})
-        return
-    address, room, device = found
-    d.add("cuMemcpyDtoH", on=device, size=min(d.of(LENGTHS), room), **{"from": address})
-
-
-def copy(d: Drawer) -> None:
-    source, target = usable(d, READ), usable(d, WRITE)
-    if source is None or target is None:
-        allocate(d)
-        return
-    on = target[2]
-    size = min(d.of(LENGTHS), source[1], target[1])
-    if d.world.may(source[0], size, on, READ) or d.world.get(source[0], "plain"):
-        d.add("cuMemcpyDtoD", on=on, to=target[0], size=size, **{"from": source[0]})
-        d.world.write(target[0], size, d.world.known(source[0], size) == [(0, size)])
-
-
 CHOICES: Final[tuple[tuple[int, Callable[[Drawer], None]], ...]] = (
     (1, granularity),
     (4, create),
@@ -402,8 +331,4 @@ CHOICES: Final[tuple[tuple[int, Callable[[Drawer], None]], ...]] = (
     (5, set_pointer_attribute),
     (3, ipc_get),
     (3, ipc_use),
-    (5, write),
-    (8, fill),
-    (8, read),
-    (6, copy),
 )

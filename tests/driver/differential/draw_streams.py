@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
-from tests.driver.differential.draw_memory import TOO_MUCH, usable
+from tests.driver.differential.draw_contents import usable
+from tests.driver.differential.draw_memory import TOO_MUCH
 from tests.driver.differential.drawer import NO_DEVICE, Drawer
-from tests.driver.differential.world import READ, WRITE
+from tests.driver.differential.world import READ, WRITE, Arguments
 
 # Of the virtual-memory kind, and what decides on them: unified addresses, memory pools, CUDA IPC, handle types.
 DEVICE_ATTRIBUTES: Final = (41, 102, 103, 104, 105, 115, 116, 119, 125, 128, 132)
@@ -22,7 +23,7 @@ def device_attribute(d: Drawer) -> None:
 
 
 def device_call(d: Drawer) -> None:
-    pair = {"device": d.of((0, 1)), "peer": d.of((0, 1, 1, NO_DEVICE))}
+    pair: Arguments = {"device": d.of((0, 1)), "peer": d.of((0, 1, 1, NO_DEVICE))}
     kind = d.index(3)
     if kind == 0:
         d.add("cuDeviceGet", on=d.current(0), ordinal=d.of((0, 1, NO_DEVICE, -1)))
@@ -65,7 +66,7 @@ def destroy(d: Drawer) -> None:
     thing = d.thing("stream", "event")
     if thing is not None:
         call = "cuStreamDestroy" if thing.kind == "stream" else "cuEventDestroy"
-        d.add(call, on=d.current(thing.device), **{thing.kind: thing.name})
+        d.add(call, on=d.current(thing.device), **dict[str, Any]([(thing.kind, thing.name)]))
 
 
 def create_event(d: Drawer) -> None:
@@ -105,7 +106,7 @@ def elapsed(d: Drawer) -> None:
     if start is None or end is None:
         create_event(d)
         return
-    names = {"start": start.name, "end": "null" if d.chance(16) else end.name}
+    names: Arguments = {"start": start.name, "end": "null" if d.chance(16) else end.name}
     d.add("cuEventElapsedTime", on=d.current(start.device), **names)
 
 
@@ -135,7 +136,7 @@ def fill_in_order(d: Drawer) -> None:
     source = usable(d, READ)
     if source is not None and source[2] == device:
         size = min(size, source[1])
-        d.add("cuMemcpyDtoDAsync", on=device, to=address, size=size, stream=stream, **{"from": source[0]})
+        d.add("cuMemcpyDtoDAsync", on=device, to=address, size=size, stream=stream, source=source[0])
         d.world.write(address, size, d.world.known(source[0], size) == [(0, size)])
 
 
@@ -143,7 +144,7 @@ def fill_in_order(d: Drawer) -> None:
 
 
 def create_pool(d: Drawer) -> None:
-    its = {"device": d.device(), "types": d.of((0, 0, 1)), "kind": 1, "location": 1, "max_size": 0}
+    its: Arguments = {"device": d.device(), "types": d.of((0, 0, 1)), "kind": 1, "location": 1, "max_size": 0}
     wrong = d.of(({"device": NO_DEVICE}, {"kind": 0}, {"location": 0}, {"types": 8}, {"types": 64}, {"types": 2}))
     bad = d.chance(4)
     d.add("cuMemPoolCreate", not bad, on=d.current(its["device"]), **{**its, **(wrong if bad else {})})
@@ -161,7 +162,7 @@ def allocate_in_order(d: Drawer) -> None:
     size = d.of((0, TOO_MUCH)) if bad else d.of((1, 256, 1000, 4096, 1 << 20, 5 << 20))
     device = pool[1] if pool else d.device()
     streams = [one.name for one in d.world.alive("stream") if one.device == device]
-    its = {"on": device, "size": size, "stream": d.of(["0", *streams])}
+    its: Arguments = {"on": device, "size": size, "stream": d.of(["0", *streams])}
     if pool is None:
         d.add("cuMemAllocAsync", not bad, **its)
     else:
@@ -218,9 +219,9 @@ def pool_call(d: Drawer) -> None:
             access = d.of(([[1, 1 - device, 3]], [[1, device, 3]], [[1, device, 0]], [[1, NO_DEVICE, 3]], [[1, 0, 2]]))
             d.add("cuMemPoolSetAccess", on=on, pool=name, access=access)
         case 4 | 5:
-            type, flags = d.of(((1, 0), (1, 0), (1, 0), (1, 1), (8, 0), (0, 0)))
-            good = (type, flags) == (1, 0) and d.world.things[name].handle_types == 1
-            d.add("cuMemPoolExportToShareableHandle", good, on=on, pool=name, type=type, flags=flags)
+            wanted, flags = d.of(((1, 0), (1, 0), (1, 0), (1, 1), (8, 0), (0, 0)))
+            good = (wanted, flags) == (1, 0) and d.world.things[name].handle_types == 1
+            d.add("cuMemPoolExportToShareableHandle", good, on=on, pool=name, type=wanted, flags=flags)
         case 6:
             d.add("cuMemPoolDestroy", on=on, pool=name)
         case _:

@@ -13,14 +13,18 @@ from typing import Any, Final
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis import strategies as st
 
-from tests.driver.differential import draw_memory, draw_streams
+from tests.driver.differential import draw_contents, draw_memory, draw_streams
 from tests.driver.differential.drawer import WORD, Drawer
 from tests.driver.differential.execution import Step
 
 MIN_STEPS: Final = 15
 MAX_STEPS: Final = 22
 
-CHOICES: Final[Sequence[tuple[int, Callable[[Drawer], None]]]] = (*draw_memory.CHOICES, *draw_streams.CHOICES)
+CHOICES: Final[Sequence[tuple[int, Callable[[Drawer], None]]]] = (
+    *draw_memory.CHOICES,
+    *draw_contents.CHOICES,
+    *draw_streams.CHOICES,
+)
 _WORDS: Final = st.integers(0, WORD - 1)
 _WEIGHED: Final = [draw for weight, draw in CHOICES for _ in range(weight)]
 

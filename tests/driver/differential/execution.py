@@ -25,7 +25,7 @@ Result = dict[str, Any]
 Step = dict[str, Any]
 
 
-class Skip(Exception):
+class SkippedError(Exception):
     """A step that cannot be made: its operand never came to be, or the call would be undefined."""
 
 
@@ -100,7 +100,7 @@ class Execution:
         try:
             self.seat.enter(self.step["on"])
             result = make(self, self.step)
-        except Skip as why:
+        except SkippedError as why:
             return {"skipped": str(why)}
         except LookupError as symbol:
             return {"skipped": f"the library has no {symbol}"}
@@ -120,7 +120,7 @@ class Execution:
     def made(self, name: str, *kinds: str) -> int:
         """Give the handle or address of an object that is alive."""
         if self.world.get(name, *kinds) is None:
-            raise Skip(f"{name} is not there")
+            raise SkippedError(f"{name} is not there")
         return self.values[name_of(name)]
 
     def address(self, text: str) -> int:
@@ -174,7 +174,7 @@ class Execution:
         world, device = self.world, self.step["on"]
         thing = world.get(address, "range", "plain", "pooled")
         if thing is None or offset_of(address) + size > thing.size:
-            raise Skip("past the end of the memory")
+            raise SkippedError("past the end of the memory")
         if thing.kind != "range":
             return value
         empty = all(
@@ -182,7 +182,7 @@ class Execution:
             for one in thing.mappings
         )
         if not (empty or world.never_opened(address, size) or world.may(address, size, device, right)):
-            raise Skip("no right to this memory")
+            raise SkippedError("no right to this memory")
         return value
 
     # -- results
@@ -276,7 +276,7 @@ def _end_handle(run: Execution, thing: Any, end: End) -> None:
         end("cuMemRelease", Handle(run.values[thing.name]))
 
 
-def _end_descriptor(run: Execution, thing: Any, end: End) -> None:
+def _end_descriptor(run: Execution, thing: Any, _: End) -> None:
     os.close(run.values[thing.name])
 
 

@@ -14,7 +14,7 @@ from tests.driver.differential.abi import (
     Location,
     Opaque64,
 )
-from tests.driver.differential.execution import Execution, Result, Skip, makes
+from tests.driver.differential.execution import Execution, Result, SkippedError, makes
 from tests.driver.differential.world import READ, WRITE, Arguments, offset_of
 
 Size = ctypes.c_size_t
@@ -265,7 +265,7 @@ def ipc_get(run: Execution, its: Arguments) -> Result:
 def ipc_open(run: Execution, its: Arguments) -> Result:
     handle = run.world.get(its["handle"], "ipc")
     if handle is None or run.world.get(handle.of, "plain") is None:
-        raise Skip("the memory of this handle is not there")
+        raise SkippedError("the memory of this handle is not there")
     address = Handle()
     opaque = Opaque64.from_buffer_copy(run.opaque[handle.name])
     return {"code": run.library.call("cuIpcOpenMemHandle", ctypes.byref(address), opaque, its["flags"])}
@@ -295,25 +295,25 @@ def write(run: Execution, its: Arguments) -> Result:
 
 @makes("cuMemcpyDtoH")
 def read(run: Execution, its: Arguments) -> Result:
-    address, size = run.reach(its["from"], its["size"], READ), its["size"]
+    address, size = run.reach(its["source"], its["size"], READ), its["size"]
     data = ctypes.create_string_buffer(size + 1)
     code = run.library.call("cuMemcpyDtoH", data, Handle(address), Size(size))
-    return {"code": code} if code else {"code": code, **run.digest(its["from"], data.raw[:size])}
+    return {"code": code} if code else {"code": code, **run.digest(its["source"], data.raw[:size])}
 
 
 @makes("cuMemcpyDtoD", "cuMemcpyDtoDAsync")
 def copy(run: Execution, its: Arguments) -> Result:
     size, stream = its["size"], its.get("stream")
-    source, target = run.reach(its["from"], size, READ), run.reach(its["to"], size, WRITE)
-    if its["from"].partition("+")[0] == its["to"].partition("+")[0]:
-        begin, other = offset_of(its["from"]), offset_of(its["to"])
+    source, target = run.reach(its["source"], size, READ), run.reach(its["to"], size, WRITE)
+    if its["source"].partition("+")[0] == its["to"].partition("+")[0]:
+        begin, other = offset_of(its["source"]), offset_of(its["to"])
         if begin < other + size and other < begin + size:
-            raise Skip("source and target overlap")
+            raise SkippedError("source and target overlap")
     queue = () if stream is None else (run.stream(stream),)
     code = run.library.call(its["call"], Handle(target), Handle(source), Size(size), *queue)
     run.enqueued(code, stream or "0")
     if code == 0 and size:
-        parts = run.world.known(its["from"], size)
+        parts = run.world.known(its["source"], size)
         run.world.write(its["to"], size, parts == [(0, size)])
     return {"code": code}
 

@@ -6,6 +6,7 @@ parent is gone, a child's input ends, and so does the child.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -17,8 +18,8 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from tests.driver.differential import memory_calls, stream_calls
-from tests.driver.differential.abi import Library, Refused
-from tests.driver.differential.execution import CALLS, Execution, Result, Seat, Step, code_name
+from tests.driver.differential.abi import Library, RefusedError, code_name
+from tests.driver.differential.execution import CALLS, Execution, Result, Seat, Step
 
 __all__ = ["CALLS", "Sequence", "memory_calls", "run_sequences", "serve", "stream_calls"]
 
@@ -48,7 +49,7 @@ def serve(path: str) -> int:
     try:
         library = Library(path)
         seat = Seat(library)
-    except (Refused, RuntimeError) as error:
+    except (RefusedError, RuntimeError) as error:
         sys.stderr.write(f"allranks: {error}\n")
         return 2
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -100,10 +101,8 @@ class Child:
         """Let the process end by itself."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        try:
+        with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
-        except BrokenPipeError:
-            pass
         self.process.stdout.close()
         self.process.wait()
 
@@ -113,7 +112,7 @@ def run_sequences(library: str, sequences: Iterable[Sequence], batch: int = 500)
 
     Raises
     ------
-    Refused
+    RefusedError
         If the library cannot be used at all.
     """
     with tempfile.TemporaryFile() as errors:
@@ -126,7 +125,7 @@ def run_sequences(library: str, sequences: Iterable[Sequence], batch: int = 500)
                 told, ended = child.ask(sequence)
                 if told is None and total == 0 and child.process.poll() == 2:
                     errors.seek(0)
-                    raise Refused(errors.read().decode(errors="replace").strip().removeprefix("allranks: "))
+                    raise RefusedError(errors.read().decode(errors="replace").strip().removeprefix("allranks: "))
                 done, total = done + 1, total + 1
                 yield told or {"id": sequence["id"], "steps": sequence["steps"], "results": [], "broken": ended}
                 if told is None or "broken" in told or done >= batch:

@@ -11,7 +11,7 @@ from tests.driver.differential.abi import (
     Opaque64,
     PoolProperties,
 )
-from tests.driver.differential.execution import Execution, Result, Skip, makes
+from tests.driver.differential.execution import Execution, Result, SkippedError, makes
 from tests.driver.differential.world import Arguments
 
 Size = ctypes.c_size_t
@@ -204,7 +204,7 @@ def pool_of(run: Execution, text: str) -> Handle:
     kind, _, device = text.partition(" ")
     if kind == "default":
         if not run.seat.default_pools[int(device)]:
-            raise Skip("the library has no default pools")
+            raise SkippedError("the library has no default pools")
         return Handle(run.seat.default_pools[int(device)])
     return run.optional(text, "pool")
 
