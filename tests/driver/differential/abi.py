@@ -178,6 +178,19 @@ class Library:
         code: int = function(*arguments)
         return code
 
+    def call_simulated(self, name: str, *arguments: Any) -> int:
+        """Make any call at all, of a simulated driver only; give its code.
+
+        Raises
+        ------
+        RefusedError
+            If this is a real driver.
+        """
+        if not self.simulated:
+            raise RefusedError(f"call={name!r}: of a simulated driver only, and this is a real one")
+        code: int = getattr(self._native, name)(*arguments)
+        return code
+
     def ok(self, name: str, *arguments: Any) -> None:
         """Make a call that the runner itself depends on.
 
