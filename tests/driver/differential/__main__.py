@@ -10,7 +10,9 @@ import argparse
 import statistics
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from tests.driver.differential.abi import RefusedError
 from tests.driver.differential.files import read_lines, write_lines
@@ -26,6 +28,14 @@ def draw(options: argparse.Namespace) -> int:
     return 0
 
 
+def part_of(text: str) -> tuple[int, int]:
+    """Read "1/4": the second of four parts."""
+    part, _, parts = text.partition("/")
+    if not (part.isdigit() and parts.isdigit() and int(part) < int(parts)):
+        raise argparse.ArgumentTypeError(f"{text!r}: two numbers such as 0/4, the first one smaller")
+    return int(part), int(parts)
+
+
 def run(options: argparse.Namespace) -> int:
     from tests.driver.differential.running import run_sequences
 
@@ -34,15 +44,24 @@ def run(options: argparse.Namespace) -> int:
         from allranks import sim
 
         library = str(sim.library_path())
-    begun, broken = time.monotonic(), []
+    begun, broken = time.monotonic(), list[str]()
+    part, parts = options.part
 
-    def watched() -> object:
-        for told in run_sequences(library, read_lines(options.input), options.batch):
+    def chosen() -> Iterator[dict[str, Any]]:
+        for index, sequence in enumerate(read_lines(options.input)):
+            if time.monotonic() - begun > options.limit_s:
+                print(f"stopped after {options.limit_s:g} s, before sequence {sequence['id']}")  # noqa: T201
+                return
+            if index % parts == part:
+                yield {"id": sequence["id"], "steps": sequence["steps"]}
+
+    def watched() -> Iterator[dict[str, Any]]:
+        for told in run_sequences(library, chosen(), options.batch):
             if "broken" in told:
                 broken.append(f"{told['id']} ({told['broken']})")
             yield told
 
-    count = write_lines(options.out, watched()) - 1  # type: ignore[arg-type]
+    count = write_lines(options.out, watched()) - 1
     print(f"{count} sequences in {time.monotonic() - begun:.1f} s, {len(broken)} broke their process")  # noqa: T201
     if broken:
         print("broken: " + ", ".join(broken[:20]))  # noqa: T201
@@ -77,6 +96,8 @@ def main() -> int:
     one.add_argument("--in", dest="input", type=Path, required=True)
     one.add_argument("--out", type=Path, required=True)
     one.add_argument("--batch", type=int, default=500, help="sequences in one process")
+    one.add_argument("--part", type=part_of, default=(0, 1), help="every n-th sequence only: 0/4, 1/4, 2/4 or 3/4")
+    one.add_argument("--limit-s", type=float, default=600.0, help="begin no sequence after so many seconds")
     one.set_defaults(do=run)
     one = commands.add_parser("compare", help="compare a run with another one")
     one.add_argument("reference", type=Path, help="the run on hardware")

@@ -91,12 +91,12 @@ def release(run: Execution, its: Arguments) -> Result:
 
 @makes("cuMemExportToShareableHandle")
 def export(run: Execution, its: Arguments) -> Result:
-    descriptor, handle = ctypes.c_uint64(), Handle(run.made(its["handle"], "handle"))
+    room, handle = Opaque64(), Handle(run.made(its["handle"], "handle"))  # what other types than asked for would fill
     code = run.library.call(
-        "cuMemExportToShareableHandle", ctypes.byref(descriptor), handle, its["type"], Flags(its["flags"])
+        "cuMemExportToShareableHandle", ctypes.byref(room), handle, its["type"], Flags(its["flags"])
     )
     if code == 0:
-        run.keep(descriptor.value & 0xFFFFFFFF)
+        run.keep(ctypes.c_int.from_buffer(room).value)
     return {"code": code}
 
 

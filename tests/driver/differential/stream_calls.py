@@ -291,12 +291,12 @@ def free_in_order(run: Execution, its: Arguments) -> Result:
 
 @makes("cuMemPoolExportToShareableHandle")
 def export_pool(run: Execution, its: Arguments) -> Result:
-    descriptor, pool = ctypes.c_uint64(), pool_of(run, its["pool"])
+    room, pool = Opaque64(), pool_of(run, its["pool"])
     code = run.library.call(
-        "cuMemPoolExportToShareableHandle", ctypes.byref(descriptor), pool, its["type"], Flags(its["flags"])
+        "cuMemPoolExportToShareableHandle", ctypes.byref(room), pool, its["type"], Flags(its["flags"])
     )
     if code == 0:
-        run.keep(descriptor.value & 0xFFFFFFFF)
+        run.keep(ctypes.c_int.from_buffer(room).value)
     return {"code": code}
 
 
