@@ -37,6 +37,11 @@ def unusable(d: Drawer) -> str:
     return d.of(["null", *closed])
 
 
+def any_device(d: Drawer, address: str, device: int) -> int:
+    """Draw whose context is current for a copy: with unified addresses, any will do for memory of `cuMemAlloc`."""
+    return 1 - device if d.world.get(address, "plain") and d.chance(6) else device
+
+
 def write(d: Drawer) -> None:
     found = usable(d, WRITE)
     if found is None and not d.chance(4):
@@ -47,7 +52,7 @@ def write(d: Drawer) -> None:
         return
     address, room, device = found
     size = min(d.of(LENGTHS), room)
-    d.add("cuMemcpyHtoD", on=device, to=address, size=size, seed=d.index(200))
+    d.add("cuMemcpyHtoD", on=any_device(d, address, device), to=address, size=size, seed=d.index(200))
     d.world.write(address, size)
 
 
@@ -79,7 +84,7 @@ def read(d: Drawer) -> None:
         d.add("cuMemcpyDtoH", False, on=d.device(), size=16, source=unusable(d))
         return
     address, room, device = found
-    d.add("cuMemcpyDtoH", on=device, size=min(d.of(LENGTHS), room), source=address)
+    d.add("cuMemcpyDtoH", on=any_device(d, address, device), size=min(d.of(LENGTHS), room), source=address)
 
 
 def copy(d: Drawer) -> None:

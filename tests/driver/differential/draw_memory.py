@@ -70,19 +70,18 @@ def handle_call(d: Drawer) -> None:
 
 
 def import_handle(d: Drawer) -> None:
-    exported = d.thing("descriptor")
     if d.chance(4):
         d.add("cuMemImportFromShareableHandle", False, descriptor=d.of(("closed", "pipe")), type=POSIX)
-    elif exported is None:
+        return
+    exported = d.thing("descriptor")
+    if exported is None:
         handles = [one for one in d.world.alive("handle") if one.handle_types == POSIX]
-        if handles:
-            d.add("cuMemExportToShareableHandle", handle=d.of(handles).name, type=POSIX, flags=0)
-    else:
-        wanted = d.of((1, 1, 1, 1, 0, 2, 3, 4))
-        good = wanted == POSIX
-        d.add(
-            "cuMemImportFromShareableHandle", good, on=d.current(exported.device), descriptor=exported.name, type=wanted
-        )
+        its: Arguments = {"size": d.of(SIZES), "device": 0, "types": POSIX, "kind": 1, "flags": 0}
+        handle = d.of(handles) if handles else d.make("cuMemCreate", **its)
+        exported = d.make("cuMemExportToShareableHandle", handle=handle.name, type=POSIX, flags=0)
+    wanted = d.of((1, 1, 1, 1, 0, 2, 3, 4))
+    its = {"descriptor": exported.name, "type": wanted}
+    d.add("cuMemImportFromShareableHandle", wanted == POSIX, on=d.current(exported.device), **its)
 
 
 def reserve(d: Drawer) -> None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from tests.driver.differential.draw_contents import usable
 from tests.driver.differential.draw_memory import TOO_MUCH
 from tests.driver.differential.drawer import NO_DEVICE, Drawer
-from tests.driver.differential.world import READ, WRITE, Arguments
+from tests.driver.differential.world import READ, WRITE, Arguments, Thing
 
 # Of the virtual-memory kind, and what decides on them: unified addresses, memory pools, CUDA IPC, handle types.
 DEVICE_ATTRIBUTES: Final = (41, 102, 103, 104, 105, 115, 116, 119, 125, 128, 132)
 UNKNOWN_ATTRIBUTE: Final = 9999
 DISABLE_TIMING: Final = 2
+INTERPROCESS: Final = 4
 
 
 def device_attribute(d: Drawer) -> None:
@@ -63,10 +64,12 @@ def stream_call(d: Drawer) -> None:
 
 
 def destroy(d: Drawer) -> None:
-    thing = d.thing("stream", "event")
-    if thing is not None:
-        call = "cuStreamDestroy" if thing.kind == "stream" else "cuEventDestroy"
-        d.add(call, on=d.current(thing.device), **dict[str, Any]([(thing.kind, thing.name)]))
+    stream = d.thing("stream")
+    if d.chance(2):
+        event = an_event(d)
+        d.add("cuEventDestroy", on=d.current(event.device), event=event.name)
+    elif stream is not None:
+        d.add("cuStreamDestroy", on=d.current(stream.device), stream=stream.name)
 
 
 def create_event(d: Drawer) -> None:
@@ -75,11 +78,14 @@ def create_event(d: Drawer) -> None:
     d.add("cuEventCreate", flags not in (4, 64) and on is not None, on=on, flags=flags)
 
 
-def record(d: Drawer) -> None:
+def an_event(d: Drawer) -> Thing:
+    """Draw an event, made if there is none."""
     event = d.thing("event")
-    if event is None:
-        create_event(d)
-        return
+    return event or d.make("cuEventCreate", on=d.device(), flags=0)
+
+
+def record(d: Drawer) -> None:
+    event = an_event(d)
     same = [one for one in d.world.alive("stream") if one.device == event.device]
     stream, device = a_stream(d) if d.chance(6) else (d.of(same).name, event.device) if same else ("0", event.device)
     name = "null" if d.chance(16) else event.name
@@ -92,31 +98,35 @@ def record(d: Drawer) -> None:
 
 
 def event_call(d: Drawer) -> None:
-    event = d.thing("event")
-    if event is None and not d.chance(4):
-        create_event(d)
-        return
-    name = "null" if event is None or d.chance(16) else event.name
+    event = an_event(d)
+    name = "null" if d.chance(12) else event.name
     call = d.of(("cuEventQuery", "cuEventSynchronize", "cuIpcGetEventHandle"))
-    d.add(call, on=d.current(event.device if event else 0), event=name)
+    if call == "cuIpcGetEventHandle" and d.chance(2):
+        event = d.make("cuEventCreate", on=d.device(), flags=INTERPROCESS | DISABLE_TIMING)
+        name = event.name
+    d.add(call, on=d.current(event.device), event=name)
 
 
 def elapsed(d: Drawer) -> None:
-    start, end = d.thing("event"), d.thing("event")
-    if start is None or end is None:
-        create_event(d)
+    if d.chance(2):
+        start, end = an_event(d), an_event(d)
+        names: Arguments = {"start": start.name, "end": "null" if d.chance(16) else end.name}
+        d.add("cuEventElapsedTime", on=d.current(start.device), **names)
         return
-    names: Arguments = {"start": start.name, "end": "null" if d.chance(16) else end.name}
-    d.add("cuEventElapsedTime", on=d.current(start.device), **names)
+    device = d.device()
+    start, end = (d.make("cuEventCreate", on=device, flags=0) for _ in range(2))
+    for event in (start, end):
+        d.add("cuEventRecord", on=device, event=event.name, stream="0")
+    d.add("cuEventSynchronize", on=device, event=end.name)
+    if d.chance(2):
+        d.add("cuCtxSynchronize", on=device)
+    d.add("cuEventElapsedTime", on=d.current(device), start=start.name, end=end.name)
 
 
 def wait_event(d: Drawer) -> None:
-    event = d.thing("event")
-    if event is None and not d.chance(4):
-        create_event(d)
-        return
+    event = an_event(d)
     stream, device = a_stream(d)
-    name = "null" if event is None or d.chance(16) else event.name
+    name = "null" if d.chance(12) else event.name
     on = d.current(device) if stream != "0" else device
     d.add("cuStreamWaitEvent", on=on, stream=stream, event=name, flags=d.of((0, 0, 0, 0, 0, 99)))
 
@@ -150,10 +160,14 @@ def create_pool(d: Drawer) -> None:
     d.add("cuMemPoolCreate", not bad, on=d.current(its["device"]), **{**its, **(wrong if bad else {})})
 
 
-def a_pool(d: Drawer) -> tuple[str, int] | None:
-    """Draw a pool that the sequence made, and its device."""
+def a_pool(d: Drawer) -> tuple[str, int]:
+    """Draw a pool of the sequence, made if there is none, and its device."""
     pool = d.thing("pool")
-    return None if pool is None else (pool.name, pool.device)
+    if pool is None:
+        device = d.device()
+        its: Arguments = {"device": device, "types": d.of((0, 1)), "kind": 1, "location": 1, "max_size": 0}
+        pool = d.make("cuMemPoolCreate", on=device, **its)
+    return pool.name, pool.device
 
 
 def allocate_in_order(d: Drawer) -> None:
@@ -181,19 +195,20 @@ def free_in_order(d: Drawer) -> None:
 
 def device_pool(d: Drawer) -> None:
     device = d.of((0, 0, 1, 1, NO_DEVICE))
-    kind, pool = d.index(3), a_pool(d)
-    if kind < 2 or pool is None:
+    if not d.chance(2):
         d.add(d.of(("cuDeviceGetDefaultMemPool", "cuDeviceGetMemPool")), on=d.current(0), device=device)
     else:
+        pool = a_pool(d)
         d.add("cuDeviceSetMemPool", device == pool[1], on=d.current(0), device=device, pool=pool[0])
 
 
 def pool_attribute(d: Drawer) -> None:
-    pool = a_pool(d)
-    if pool is None:
+    if d.chance(4):
         default = f"default {d.device()}"
         d.add("cuMemPoolGetAttribute", on=d.current(0), pool=default, attribute=d.of((1, 2, 3, 4, 999)))
-    elif d.chance(2):
+        return
+    pool = a_pool(d)
+    if d.chance(2):
         d.add(
             "cuMemPoolGetAttribute", on=d.current(pool[1]), pool=pool[0], attribute=d.of((1, 2, 3, 4, 5, 6, 7, 8, 999))
         )
@@ -203,13 +218,9 @@ def pool_attribute(d: Drawer) -> None:
 
 
 def pool_call(d: Drawer) -> None:
-    pool = a_pool(d)
-    if pool is None:
-        create_pool(d)
-        return
-    name, device = pool
+    name, device = a_pool(d)
     on = d.current(device)
-    match d.index(8):
+    match d.index(9):
         case 0:
             d.add("cuMemPoolTrimTo", on=on, pool=name, keep=d.of((0, 1 << 20, 1 << 30)))
         case 1:
@@ -225,6 +236,15 @@ def pool_call(d: Drawer) -> None:
         case 6:
             d.add("cuMemPoolDestroy", on=on, pool=name)
         case _:
+            exportable = [one for one in d.world.alive("pooled") if d.shared(one)]
+            if not exportable and not d.chance(3):
+                its: Arguments = {"device": device, "types": 1, "kind": 1, "location": 1, "max_size": 0}
+                shared = d.make("cuMemPoolCreate", on=device, **its)
+                its = {"pool": shared.name, "size": 4096, "stream": "0"}
+                exportable = [d.make("cuMemAllocFromPoolAsync", on=device, **its)]
+            if exportable and not d.chance(4):
+                d.add("cuMemPoolExportPointer", on=on, address=d.of(exportable).name)
+                return
             address, _ = d.somewhere(*(("pooled",) if not d.chance(4) else ("plain", "range")))
             d.add("cuMemPoolExportPointer", on=on, address=address)
 

@@ -68,6 +68,17 @@ class Drawer:
             self.world.apply(f"@{len(self.steps)}", call, its)
         self.steps.append({"call": call, "with": its})
 
+    def make(self, call: str, **arguments: Any) -> Thing:
+        """Add a step that makes an object; give that."""
+        name = f"@{len(self.steps)}"
+        self.add(call, **arguments)
+        return self.world.things[name]
+
+    def shared(self, memory: Thing) -> bool:
+        """Whether memory is of a pool that can be exported."""
+        pool = self.world.get(memory.of, "pool")
+        return pool is not None and pool.handle_types == 1
+
     def somewhere(self, *kinds: str) -> tuple[str, bool]:
         """Draw an address in an object of some kinds; whether something is mapped there."""
         thing = self.thing(*kinds)
