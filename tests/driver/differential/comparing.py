@@ -114,7 +114,7 @@ class Comparison:
         for told, whose in ((reference, "reference"), (other, "other")):
             if "broken" in told:
                 self.broken.append(f"{whose} {told['id']}: {told['broken']}")
-        if len(reference["results"]) != len(other["results"]):
+        if not len(reference["results"]) == len(other["results"]) == len(reference["steps"]):
             kind = ("sequence", str(reference.get("broken", "whole")), str(other.get("broken", "whole")))
             self._differ(kind, reference, 0, None, None)
             return

@@ -64,11 +64,11 @@ def stream_call(d: Drawer) -> None:
 
 
 def destroy(d: Drawer) -> None:
-    stream = d.thing("stream")
     if d.chance(2):
         event = an_event(d)
         d.add("cuEventDestroy", on=d.current(event.device), event=event.name)
-    elif stream is not None:
+    else:
+        stream = d.thing("stream") or d.make("cuStreamCreate", on=d.device(), flags=d.of((0, 1)))
         d.add("cuStreamDestroy", on=d.current(stream.device), stream=stream.name)
 
 
