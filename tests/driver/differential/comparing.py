@@ -1,0 +1,173 @@
+"""Two runs of the same sequences, compared call by call.
+
+A difference is of a *kind*: the call, and what each side said (its code, or, where the codes are equal, which value
+differs). Kinds that are explained are in ``explained.json``, each with its reason. Once a call succeeded on one side
+only, what follows in its sequence is about different states, and is not compared. Where the answer depends on how far
+the device is, success and NOT_READY are the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.driver.differential.files import read_lines
+
+Kind = tuple[str, str, str]  # call, reference, other
+
+# These change nothing, so that what follows can be compared after all.
+QUERIES = ("Get", "Query", "ExportPointer", "CanAccess", "Synchronize", "ElapsedTime")
+
+
+@dataclass(slots=True)
+class Example:
+    """Where a kind of difference was seen first, and how often."""
+
+    sequence: Any
+    step: int
+    arguments: Any
+    reference: Any
+    other: Any
+    count: int = 0
+
+
+def load_explained(path: Path) -> dict[Kind, str]:
+    """Read the explained kinds.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read, or an entry has no reason.
+    """
+    found: dict[Kind, str] = {}
+    for entry in json.loads(path.read_text(encoding="utf-8")):
+        kind = (entry["call"], entry["reference"], entry["other"])
+        if not entry.get("reason"):
+            raise OSError(f"{path}: {kind} has no reason")
+        found[kind] = entry["reason"]
+    return found
+
+
+def code_of(result: dict[str, Any]) -> str:
+    """Give what counts as the code of a result."""
+    if "skipped" in result:
+        return "skipped"
+    if result.get("racy") and result["code"] == "NOT_READY":
+        return "SUCCESS"
+    return str(result["code"])
+
+
+def kind_of(call: str, reference: dict[str, Any], other: dict[str, Any]) -> Kind | None:
+    """Say how two results differ; None if they do not."""
+    codes = code_of(reference), code_of(other)
+    if codes[0] != codes[1]:
+        return (call, *codes)
+    if codes[0] == "skipped":
+        return None
+    for name in sorted(reference.keys() | other.keys()):
+        if name not in ("code", "racy") and reference.get(name) != other.get(name):
+            return (call, f"{name}={json.dumps(reference.get(name))}", f"{name}={json.dumps(other.get(name))}")
+    return None
+
+
+@dataclass(slots=True)
+class Comparison:
+    """What was compared so far."""
+
+    explained: dict[Kind, str]
+    codes: dict[str, Counter[str]] = field(default_factory=dict)  # of the reference, by call
+    differences: dict[Kind, Example] = field(default_factory=dict)
+    used: dict[Kind, int] = field(default_factory=dict)
+    sequences: int = 0
+    calls: int = 0
+    lengths: list[int] = field(default_factory=list)
+    not_compared: int = 0
+    lacking: Counter[str] = field(default_factory=Counter)
+    broken: list[str] = field(default_factory=list)
+
+    @property
+    def unexplained(self) -> bool:
+        """Whether a difference is not explained."""
+        return bool(self.differences)
+
+    def files(self, reference: Path, other: Path) -> None:
+        """Compare two files of transcripts."""
+        ours = {told["id"]: told for told in read_lines(other)}
+        lacks = set(ours.pop("end", {}).get("lacks", ()))
+        for told in read_lines(reference):
+            if told["id"] != "end":
+                self.sequence(told, ours.pop(told["id"], None), lacks)
+
+    def sequence(self, reference: dict[str, Any], other: dict[str, Any] | None, lacks: set[str]) -> None:
+        """Compare two transcripts of one sequence."""
+        self.sequences += 1
+        self.lengths.append(len(reference["steps"]))
+        for step, result in zip(reference["steps"], reference["results"], strict=False):
+            self.codes.setdefault(step["call"], Counter())[code_of(result)] += 1
+        if other is None or other["steps"] != reference["steps"]:
+            self._differ(("sequence", "there", "not there"), reference, 0, None, None)
+            return
+        for told, whose in ((reference, "reference"), (other, "other")):
+            if "broken" in told:
+                self.broken.append(f"{whose} {told['id']}: {told['broken']}")
+        if not len(reference["results"]) == len(other["results"]) == len(reference["steps"]):
+            kind = ("sequence", str(reference.get("broken", "whole")), str(other.get("broken", "whole")))
+            self._differ(kind, reference, 0, None, None)
+            return
+        for index, (step, left, right) in enumerate(
+            zip(reference["steps"], reference["results"], other["results"], strict=True)
+        ):
+            call = step["call"]
+            if call in lacks:
+                self.lacking[call] += 1
+                if code_of(left) == "SUCCESS" and not any(word in call for word in QUERIES):
+                    self.not_compared += len(reference["steps"]) - index - 1
+                    return
+                continue
+            self.calls += 1
+            found = kind_of(call, left, right)
+            if found is None:
+                continue
+            self._differ(found, reference, index, left, right)
+            if "SUCCESS" in found[1:] and not any(word in call for word in QUERIES):
+                self.not_compared += len(reference["steps"]) - index - 1
+                return
+        if reference.get("end") != other.get("end"):
+            kind = ("end", json.dumps(reference.get("end")), json.dumps(other.get("end")))
+            self._differ(kind, reference, len(reference["steps"]), None, None)
+
+    def _differ(self, kind: Kind, told: dict[str, Any], index: int, left: Any, right: Any) -> None:
+        if kind in self.explained:
+            self.used[kind] = self.used.get(kind, 0) + 1
+            return
+        step = told["steps"][index] if index < len(told["steps"]) else None
+        example = self.differences.setdefault(kind, Example(told["id"], index, step and step["with"], left, right))
+        example.count += 1
+
+    def report(self, show: int) -> Iterator[str]:
+        """Say what was compared, in lines."""
+        median = sorted(self.lengths)[len(self.lengths) // 2] if self.lengths else 0
+        yield f"{self.sequences} sequences of median length {median}, {self.calls} calls compared"
+        yield f"not compared after one side's success: {self.not_compared}; broken: {self.broken[:10]}"
+        for call in sorted(self.codes):
+            codes = ", ".join(f"{code} {count}" for code, count in self.codes[call].most_common())
+            lacking = f"; not in the other library: {self.lacking[call]}" if call in self.lacking else ""
+            yield f"  {call}: {codes}{lacking}"
+        total: Counter[str] = Counter()
+        for counts in self.codes.values():
+            total += counts
+        yield "all codes: " + ", ".join(f"{code} {count}" for code, count in total.most_common())
+        yield f"explained differences: {len(self.used)} kinds, {sum(self.used.values())} calls"
+        for kind, count in sorted(self.used.items()):
+            yield f"  {count} x {kind[0]}: {kind[1]} / {kind[2]}: {self.explained[kind]}"
+        yield f"unexplained differences: {len(self.differences)} kinds"
+        ordered = sorted(self.differences.items(), key=lambda one: -one[1].count)
+        for kind, example in ordered[:show]:
+            yield f"  {example.count} x {kind[0]}: {kind[1]} / {kind[2]}"
+            yield f"    sequence {example.sequence}, step {example.step}: {json.dumps(example.arguments)}"
+            yield f"    {json.dumps(example.reference)}"
+            yield f"    {json.dumps(example.other)}"
