@@ -121,7 +121,8 @@ int spin_until(simcuBlock* block, std::uint64_t address, int size, int (*done)(s
       .key = host,
       .call = "device spin",
       .object = "kernel " + group.kernel() + ": " + what,
-      .timeout_us = timeout_us};
+      .timeout_us = timeout_us,
+      .polled = group.access().process.space.is_page_locked(address, static_cast<std::uint64_t>(size))};
   switch (turnstile.wait(spec)) {
     case WaitResult::kReady: group.check_context(); return 0;
     case WaitResult::kTimeout: return 1;

@@ -90,6 +90,19 @@ bool AddressSpace::mapped_within(CUdeviceptr address, std::uint64_t size) const 
   return next != mappings.end() && next->first < address + size;
 }
 
+bool AddressSpace::freed_within(CUdeviceptr address, std::uint64_t size) const {
+  for (auto mapping = mapping_at(address); mapping != mappings.end() && mapping->first < address + size; ++mapping) {
+    if (mapping->second.freed) return true;
+  }
+  return false;
+}
+
+bool AddressSpace::is_page_locked(CUdeviceptr address, std::uint64_t size) const {
+  const auto found = mapping_at(address);
+  return found != mappings.end() && found->second.origin == Origin::kHost &&
+         size <= found->second.size - (address - found->first);
+}
+
 bool AddressSpace::mapped_throughout(CUdeviceptr address, std::uint64_t size) const {
   CUdeviceptr at = address;
   while (at < address + size) {
@@ -132,11 +145,12 @@ std::string AddressSpace::check_invariants() const {
   for (const auto& [begin, mapping] : mappings) {
     if (begin < last_end) return "mappings overlap";
     last_end = begin + mapping.size;
+    if (!mapping.multicast == !mapping.allocation) return "a mapping leads to nothing, or to two things";
+    if (mapping.origin == Origin::kHost) continue;
     const auto holder = containing(reservations, begin);
     if (holder == reservations.end() || last_end > holder->first + holder->second.size) {
       return "a mapping lies outside of every reservation";
     }
-    if (!mapping.multicast == !mapping.allocation) return "a mapping leads to nothing, or to two things";
   }
   return {};
 }

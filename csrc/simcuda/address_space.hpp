@@ -21,6 +21,8 @@
 
 namespace allranks::sim {
 
+struct Context;
+class MemoryPool;
 class MulticastObject;
 
 inline constexpr CUdeviceptr kLowestAddress = CUdeviceptr{1} << 48;
@@ -53,15 +55,27 @@ struct Rights {
   std::bitset<kMostDevices> write;
 };
 
-// What occupies addresses: a mapping of VMM or multicast, or a plain allocation (which every device of the process's
-// contexts reaches, and which is its own reservation).
+// Where what is mapped came from.
+enum class Origin {
+  kMapped,    // cuMemMap: memory of cuMemCreate or multicast
+  kPlain,     // cuMemAlloc: every device of the process's contexts reaches it, and it is its own reservation
+  kPool,      // cuMemAllocAsync and its like
+  kImported,  // cuIpcOpenMemHandle, or with a pool cuMemPoolImportPointer: memory of another process
+  kHost       // page-locked host memory, at the host's own addresses and in no reservation
+};
+
+// What occupies addresses.
 struct Mapping {
   std::uint64_t size = 0;
   std::shared_ptr<Allocation> allocation;  // null for multicast
   std::shared_ptr<MulticastObject> multicast;
-  CUmemGenericAllocationHandle handle = 0;  // 0: plain
+  CUmemGenericAllocationHandle handle = 0;  // of kMapped
   Rights rights;
-  bool plain = false;
+  Origin origin = Origin::kMapped;
+  const Context* context = nullptr;  // that it belongs to, and ends with; null for kMapped
+  std::shared_ptr<MemoryPool> pool;  // that it was taken or imported from
+  unsigned references = 1;           // of cuIpcOpenMemHandle
+  bool freed = false;                // by cuMemFreeAsync, and the stream is not there yet
   unsigned long long buffer_id = 0;
   int sync_memops = 1;  // measured: on from the start
   Birth birth;
@@ -93,6 +107,10 @@ class AddressSpace {
   std::map<CUdeviceptr, Reservation>::iterator reservation_at(CUdeviceptr address);
   std::map<CUdeviceptr, Mapping>::iterator mapping_at(CUdeviceptr address);
   std::map<CUdeviceptr, Mapping>::const_iterator mapping_at(CUdeviceptr address) const;
+  // True when a part of the range was given to cuMemFreeAsync already.
+  bool freed_within(CUdeviceptr address, std::uint64_t size) const;
+  // True when one stretch of page-locked host memory holds the whole range.
+  bool is_page_locked(CUdeviceptr address, std::uint64_t size) const;
   // True when some mapping lies in [address, address + size).
   bool mapped_within(CUdeviceptr address, std::uint64_t size) const;
   // True when mappings cover [address, address + size) without a hole.

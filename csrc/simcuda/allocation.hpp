@@ -1,4 +1,4 @@
-// Physical allocations: a stretch of one device's memory with an identity.
+// Physical allocations: a stretch of one device's memory, or of page-locked host memory, with an identity.
 //
 // Whoever needs the memory holds a shared_ptr (a handle, a mapping, a binding, an exported descriptor); the last one
 // gives it back. Addresses and handle values are not its business.
@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "device_memory.hpp"
+#include "host_memory.hpp"
 
 namespace allranks::sim {
 
@@ -35,11 +36,44 @@ class PhysicalRange {
   bool touched_ = false;
 };
 
+// Page-locked memory of the host: made by cuMemHostAlloc, or the program's own and registered.
+class HostPages {
+ public:
+  enum class Origin { kAllocated, kRegistered };
+  // Null when the host has no such memory left.
+  static std::shared_ptr<HostPages> make(std::uint64_t size, unsigned flags);
+  // Memory that is there. `elsewhere`: the other process that it belongs to, where `begin` is no pointer of ours; it
+  // has mapped the pages for the driver if they are kAllocated.
+  static std::shared_ptr<HostPages> there(HostMemory* elsewhere, void* begin, std::uint64_t size, unsigned flags,
+                                          Origin origin);
+  ~HostPages();
+  HostPages(const HostPages&) = delete;
+  HostPages& operator=(const HostPages&) = delete;
+
+  unsigned char* begin() const { return begin_; }
+  HostMemory* elsewhere() const { return elsewhere_; }  // null: in this process
+  unsigned flags() const { return flags_; }             // as the call that made it got them
+  bool registered() const { return origin_ == Origin::kRegistered; }
+  // The program has unmapped them itself.
+  void abandon() { abandoned_ = true; }
+
+ private:
+  HostPages(HostMemory* elsewhere, void* begin, std::uint64_t size, unsigned flags, Origin origin);
+
+  HostMemory* const elsewhere_;
+  unsigned char* const begin_;
+  const std::uint64_t size_;
+  const unsigned flags_;
+  const Origin origin_;
+  bool abandoned_ = false;
+};
+
 struct Allocation {
-  std::shared_ptr<PhysicalRange> range;
+  std::shared_ptr<PhysicalRange> range;  // null: host memory
+  std::shared_ptr<HostPages> pages = nullptr;
   std::uint64_t range_offset = 0;  // small plain allocations share a range
   std::uint64_t size = 0;
-  int device = 0;
+  int device = 0;  // -1: host memory
   int owner_rank = 0;
   std::uint32_t id = 0;       // unique in the node, in order of creation
   unsigned handle_types = 0;  // what it may be exported as (CUmemAllocationHandleType bits)
@@ -47,7 +81,9 @@ struct Allocation {
   bool compressible = false;
   long bindings = 0;  // of multicast objects, each a holder
 
-  unsigned char* host() const { return range->host() + range_offset; }
+  // Where its bytes are, in the process that elsewhere() names.
+  unsigned char* host() const { return range ? range->host() + range_offset : pages->begin(); }
+  HostMemory* elsewhere() const { return pages ? pages->elsewhere() : nullptr; }
 };
 
 // True when only bindings hold the memory: every handle, mapping and descriptor is gone.

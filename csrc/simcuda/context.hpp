@@ -1,7 +1,9 @@
-// The primary context of a process on a device: its streams, events, modules, and its error.
+// A context of a process on a device: its streams, events, modules, and its error. The primary one of the device, or
+// one that cuCtxCreate made.
 //
-// The object lives as long as its process, because threads may have the context current after its last release;
-// measured, it is then still current, calls answer CONTEXT_IS_DESTROYED, and the next retain brings it back to life.
+// The object lives as long as its process, because threads may have the context current after its end; measured of
+// primary ones, it is then still current, calls answer CONTEXT_IS_DESTROYED, and the next retain brings it back to
+// life.
 //
 // Threads: with the turn held.
 #ifndef ALLRANKS_SIMCUDA_CONTEXT_HPP_
@@ -9,8 +11,9 @@
 
 #include <cuda.h>
 
-#include <bitset>
+#include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "event.hpp"
@@ -21,7 +24,8 @@
 namespace allranks::sim {
 
 struct Context {
-  Context(Process& owner, int device_index);
+  // `serial` 0: the primary context of the device.
+  Context(Process& owner, int device_index, std::uint64_t serial_number = 0);
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
@@ -31,15 +35,19 @@ struct Context {
 
   Node& node() const;
   CUcontext handle() const;
+  bool is_primary() const { return serial == 0; }
 
   Process& process;
   const int device;
+  const std::uint64_t serial;
   Birth birth;
   bool active = false;
   unsigned retains = 0;
   unsigned flags = 0;
-  CUresult sticky_error = CUDA_SUCCESS;  // once set, every call of the context returns it
-  std::bitset<128> peers;                // devices whose memory cuCtxEnablePeerAccess opened
+  CUresult sticky_error = CUDA_SUCCESS;   // once set, every call of the context returns it
+  std::set<const Context*> peers;         // whose memory cuCtxEnablePeerAccess opened
+  std::map<CUlimit, std::size_t> limits;  // set to other than what they are from the start
+  CUfunc_cache cache = CU_FUNC_CACHE_PREFER_NONE;
   std::unique_ptr<StreamTable> streams;
   std::vector<std::unique_ptr<StreamTable>> former_streams;
   std::unique_ptr<EventTable> events;

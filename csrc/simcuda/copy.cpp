@@ -23,8 +23,43 @@ AccessFault fault_of(Reach reach) {
   return reach == Reach::kNoAccess ? AccessFault::kNoRights : AccessFault::kNothingMapped;
 }
 
+// The first `size` bytes of a stretch, which may be page-locked memory of another real process. False: not there.
+bool load(const Stretch& stretch, void* to, std::uint64_t size) {
+  if (HostMemory* const elsewhere = stretch.allocation->elsewhere()) return elsewhere->read(to, stretch.host, size);
+  std::memmove(to, stretch.host, size);
+  return true;
+}
+
+bool store(const Stretch& stretch, const void* from, std::uint64_t size) {
+  if (HostMemory* const elsewhere = stretch.allocation->elsewhere()) return elsewhere->write(stretch.host, from, size);
+  std::memmove(stretch.host, from, size);
+  return true;
+}
+
+// Fills with a pattern of which `done` bytes were written before.
+bool fill(const Stretch& stretch, const unsigned char* pattern, std::uint64_t pattern_bytes, std::uint64_t done,
+          std::uint64_t size) {
+  if (HostMemory* const elsewhere = stretch.allocation->elsewhere()) {
+    std::vector<unsigned char> bytes(std::min(size, std::uint64_t{1} << 20));  // a multiple of any pattern, or all
+    for (std::uint64_t i = 0; i < bytes.size(); ++i) bytes[i] = pattern[(done + i) % pattern_bytes];
+    for (std::uint64_t at = 0; at < size; at += bytes.size()) {
+      if (!elsewhere->write(stretch.host + at, bytes.data(), std::min<std::uint64_t>(bytes.size(), size - at))) {
+        return false;
+      }
+    }
+    return true;
+  }
+  const bool uniform = std::all_of(pattern, pattern + pattern_bytes, [&](unsigned char b) { return b == *pattern; });
+  if (uniform) {
+    std::memset(stretch.host, *pattern, size);
+  } else {
+    for (std::uint64_t i = 0; i < size; ++i) stretch.host[i] = pattern[(done + i) % pattern_bytes];
+  }
+  return true;
+}
+
 // Calls visit(stretches, bytes done, bytes now) for every piece of the range; a piece has one stretch, or behind a
-// multicast address one a device.
+// multicast address one a device. It gives false when the memory is not there after all.
 template <typename Visit>
 AccessFault for_each_piece(const Access& access, CUdeviceptr address, std::uint64_t size, bool for_writing,
                            const Visit& visit) {
@@ -44,8 +79,7 @@ AccessFault for_each_piece(const Access& access, CUdeviceptr address, std::uint6
     } else {
       return fault_of(there.reach);
     }
-    if (now == 0) return AccessFault::kNothingMapped;
-    visit(there, stretches, done, now);
+    if (now == 0 || !visit(there, stretches, done, now)) return AccessFault::kNothingMapped;
     done += now;
   }
   return AccessFault::kNone;
@@ -56,10 +90,11 @@ AccessFault with_host_source(const Access& access, CUdeviceptr destination, cons
   return for_each_piece(
       access, destination, size, true,
       [&](const Translation&, const std::vector<Stretch>& stretches, std::uint64_t done, std::uint64_t now) {
-        for (const Stretch& stretch : stretches) {
-          std::memmove(stretch.host, source + done, now);
+        return std::all_of(stretches.begin(), stretches.end(), [&](const Stretch& stretch) {
+          if (!store(stretch, source + done, now)) return false;
           note_written(access, stretch, now);
-        }
+          return true;
+        });
       });
 }
 
@@ -95,8 +130,9 @@ void note_written(const Access& access, const Stretch& stretch, std::uint64_t si
 }
 
 AccessFault check_range(const Access& access, CUdeviceptr address, std::uint64_t size, bool for_writing) {
-  return for_each_piece(access, address, size, for_writing,
-                        [](const Translation&, const std::vector<Stretch>&, std::uint64_t, std::uint64_t) {});
+  return for_each_piece(
+      access, address, size, for_writing,
+      [](const Translation&, const std::vector<Stretch>&, std::uint64_t, std::uint64_t) { return true; });
 }
 
 AccessFault write_bytes(const Access& access, CUdeviceptr destination, const void* source, std::uint64_t size) {
@@ -112,9 +148,9 @@ AccessFault read_bytes(const Access& access, void* destination, CUdeviceptr sour
         if (there.reach == Reach::kMulticast) {
           through_multicast = true;
           std::memset(out + done, 0xa5, now);  // undefined on hardware: never the value of some device
-        } else {
-          std::memmove(out + done, stretches.front().host, now);
+          return true;
         }
+        return load(stretches.front(), out + done, now);
       });
   if (through_multicast) {
     access.process.node().incidents.add(access.process, access.label, "multicast_read", "memcpy",
@@ -141,21 +177,33 @@ AccessFault copy_bytes(const Access& access, CUdeviceptr destination, CUdevicept
 AccessFault fill_bytes(const Access& access, CUdeviceptr destination, const void* element, std::uint64_t element_bytes,
                        std::uint64_t count) {
   const auto* const pattern = static_cast<const unsigned char*>(element);
-  const bool uniform = std::all_of(pattern, pattern + element_bytes, [&](unsigned char b) { return b == *pattern; });
   return for_each_piece(
       access, destination, element_bytes * count, true,
       [&](const Translation&, const std::vector<Stretch>& stretches, std::uint64_t done, std::uint64_t now) {
-        for (const Stretch& stretch : stretches) {
-          if (uniform) {
-            std::memset(stretch.host, *pattern, now);
-          } else {
-            for (std::uint64_t i = 0; i < now; ++i) {
-              stretch.host[i] = pattern[(done + i) % element_bytes];
-            }
-          }
+        return std::all_of(stretches.begin(), stretches.end(), [&](const Stretch& stretch) {
+          if (!fill(stretch, pattern, element_bytes, done, now)) return false;
           note_written(access, stretch, now);
-        }
+          return true;
+        });
       });
+}
+
+bool read_word(const Stretch& stretch, unsigned bytes, std::uint64_t* value) {
+  HostMemory* const elsewhere = stretch.allocation->elsewhere();
+  if (elsewhere == nullptr) {
+    *value = bytes == 4 ? __atomic_load_n(reinterpret_cast<const std::uint32_t*>(stretch.host), __ATOMIC_ACQUIRE)
+                        : __atomic_load_n(reinterpret_cast<const std::uint64_t*>(stretch.host), __ATOMIC_ACQUIRE);
+    return true;
+  }
+  // The kernel promises no single access: a value counts that is read twice in a row.
+  std::uint64_t before = 0;
+  *value = 0;
+  if (!elsewhere->read(value, stretch.host, bytes)) return false;
+  do {
+    before = *value;
+    if (!elsewhere->read(value, stretch.host, bytes)) return false;
+  } while (*value != before);
+  return true;
 }
 
 }  // namespace allranks::sim

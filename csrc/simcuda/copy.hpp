@@ -44,6 +44,9 @@ AccessFault copy_bytes(const Access& access, CUdeviceptr destination, CUdevicept
 AccessFault fill_bytes(const Access& access, CUdeviceptr destination, const void* element, std::uint64_t element_bytes,
                        std::uint64_t count);
 
+// An aligned word of 4 or 8 bytes where a stretch begins, which the host may write at the same time; false: not there.
+bool read_word(const Stretch& stretch, unsigned bytes, std::uint64_t* value);
+
 // For those who changed the first `size` bytes of a stretch themselves: records it and wakes who waits for it.
 void note_written(const Access& access, const Stretch& stretch, std::uint64_t size);
 

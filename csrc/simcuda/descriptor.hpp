@@ -17,6 +17,7 @@
 namespace allranks::sim {
 
 struct Allocation;
+class MemoryPool;
 class MulticastObject;
 
 struct Exported {
@@ -25,6 +26,7 @@ struct Exported {
   ino_t inode = 0;
   std::shared_ptr<Allocation> allocation;
   std::shared_ptr<MulticastObject> multicast;
+  std::shared_ptr<MemoryPool> pool;
   const Process* owner = nullptr;
   Birth birth;
 };

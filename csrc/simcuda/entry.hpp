@@ -34,6 +34,7 @@ void log_call(Process& process, Call call, CUresult result);
 // Runs the body of a driver call: CUresult body(Process&).
 template <typename Body>
 CUresult entry(Call call, Needs needs, const Body& body) {
+  if (this_thread().in_host_function) return CUDA_ERROR_NOT_PERMITTED;  // [cuda.h]
   Process& process = calling_process();
   // Measured: a child forked after cuInit cannot use the driver. Asked first: another thread may have had the turn.
   if (process.node().forked()) return CUDA_ERROR_NOT_INITIALIZED;

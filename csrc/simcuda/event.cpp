@@ -1,5 +1,8 @@
 #include "event.hpp"
 
+#include <algorithm>
+#include <utility>
+
 #include "context.hpp"
 #include "node.hpp"
 #include "process.hpp"
@@ -12,17 +15,32 @@ constexpr std::uint64_t kHandleTag = 0xe700'0000'0000ull;
 
 }  // namespace
 
-CUevent EventTable::create(bool timed) {
-  const Birth birth = context_.process.birth(LedgerKind::kEvent);
+EventTable::EventTable(Context& context) : context_(context), next_handle_(context.process.next_object) {}
+
+CUevent EventTable::add(Held held) {
   const std::uint64_t handle = kHandleTag | (static_cast<std::uint64_t>(context_.device) << 32) | (next_handle_++ << 4);
-  events_.emplace(handle, std::make_shared<Event>(
-                              Event{.birth = birth, .name = "event " + std::to_string(birth.ordinal), .timed = timed}));
+  events_.emplace(handle, std::move(held));
   return reinterpret_cast<CUevent>(handle);
+}
+
+CUevent EventTable::create(bool timed, bool interprocess) {
+  const Birth birth = context_.process.birth(LedgerKind::kEvent);
+  auto event = std::make_shared<Event>(Event{
+      .name = "event " + std::to_string(birth.ordinal),
+      .timed = timed,
+      .interprocess = interprocess,
+      .serial = interprocess ? context_.node().next_serial() : 0,
+  });
+  return add({.event = std::move(event), .birth = birth});
+}
+
+CUevent EventTable::open(std::shared_ptr<Event> event) {
+  return add({.event = std::move(event), .birth = context_.process.birth(LedgerKind::kEvent), .opened = true});
 }
 
 std::shared_ptr<Event> EventTable::find(CUevent handle) const {
   const auto found = events_.find(reinterpret_cast<std::uint64_t>(handle));
-  return found == events_.end() ? nullptr : found->second;
+  return found == events_.end() ? nullptr : found->second.event;
 }
 
 bool EventTable::destroy(CUevent handle) { return events_.erase(reinterpret_cast<std::uint64_t>(handle)) != 0; }
@@ -30,7 +48,7 @@ bool EventTable::destroy(CUevent handle) { return events_.erase(reinterpret_cast
 void EventTable::record(const std::shared_ptr<Event>& event, Stream& stream, Turnstile& turnstile) {
   const std::uint64_t number = ++event->recorded;
   stream.enqueue("cuEventRecord", [event, number, &turnstile] {
-    event->completed = number;
+    event->completed = std::max(event->completed, number);  // records in several streams may end in any order
     event->time_us = turnstile.now_us();
     turnstile.notify(event.get());
     return CUDA_SUCCESS;
@@ -60,6 +78,14 @@ CUresult EventTable::synchronize(Event& event, Turnstile& turnstile) {
 std::shared_ptr<Event> find_event(Process& process, CUevent handle) {
   for (Context* context : process.contexts()) {
     if (std::shared_ptr<Event> event = context->events->find(handle)) return event;
+  }
+  return nullptr;
+}
+
+const EventTable::Held* find_held_event(Process& process, CUevent handle) {
+  for (const Context* context : process.contexts()) {
+    const auto found = context->events->all().find(reinterpret_cast<std::uint64_t>(handle));
+    if (found != context->events->all().end()) return &found->second;
   }
   return nullptr;
 }

@@ -98,6 +98,8 @@ class Launch {
 
 }  // namespace
 
+ModuleTable::ModuleTable(Context& context) : context_(context), next_handle_(context.process.next_object) {}
+
 CUmodule ModuleTable::load(const void* image) {
   const auto* const header = static_cast<const simcuModuleImage*>(image);
   std::uint64_t magic = 0;

@@ -38,7 +38,7 @@ struct Module {
 // Modules and functions of one context.
 class ModuleTable {
  public:
-  explicit ModuleTable(Context& context) : context_(context) {}
+  explicit ModuleTable(Context& context);
 
   // Null handle: the image is none of host-compiled kernels.
   CUmodule load(const void* image);
@@ -56,7 +56,7 @@ class ModuleTable {
 
   std::map<std::uint64_t, Module> modules_;
   std::map<std::uint64_t, std::shared_ptr<const Kernel>> functions_;
-  std::uint64_t next_handle_ = 1;
+  std::uint64_t& next_handle_;  // of the process
 };
 
 std::shared_ptr<const Kernel> find_kernel(Process& process, CUfunction handle);

@@ -31,6 +31,17 @@ void append(std::vector<simcuLedgerEntry>& entries, int rank, const Row& row) {
                      .bytes = row.bytes});
 }
 
+LedgerKind kind_of(Origin origin) {
+  switch (origin) {
+    case Origin::kMapped: return LedgerKind::kMapping;
+    case Origin::kPlain:
+    case Origin::kPool: return LedgerKind::kPlain;
+    case Origin::kImported: return LedgerKind::kImported;
+    case Origin::kHost: return LedgerKind::kHost;
+  }
+  return LedgerKind::kMapping;
+}
+
 template <typename Visit>
 void visit_memory(const Process& process, const Visit& visit) {
   for (const auto& [value, handle] : process.handles) {
@@ -45,8 +56,13 @@ void visit_memory(const Process& process, const Visit& visit) {
     }
   }
   for (const auto& [address, mapping] : process.space.mappings) {
-    visit(process.rank, Row{mapping.plain ? LedgerKind::kPlain : LedgerKind::kMapping, mapping.birth, 1,
+    if (mapping.freed) continue;
+    visit(process.rank, Row{kind_of(mapping.origin), mapping.birth, mapping.references,
                             mapping.allocation ? mapping.allocation->device : -1, mapping.size});
+  }
+  for (const auto& [handle, entry] : process.pools.created()) {
+    if (entry.pool->properties.is_default && !entry.imported) continue;  // there from the start
+    visit(process.rank, Row{LedgerKind::kPool, entry.birth, 1, entry.pool->properties.device, 0});
   }
 }
 
@@ -57,8 +73,8 @@ void visit_contexts(const Process& process, const Visit& visit) {
     for (const auto& [handle, stream] : context->streams->created()) {
       visit(process.rank, Row{LedgerKind::kStream, stream->birth, 1, context->device, 0});
     }
-    for (const auto& [handle, event] : context->events->all()) {
-      visit(process.rank, Row{LedgerKind::kEvent, event->birth, 1, context->device, 0});
+    for (const auto& [handle, held] : context->events->all()) {
+      visit(process.rank, Row{LedgerKind::kEvent, held.birth, 1, context->device, 0});
     }
     for (const auto& [handle, module] : context->modules->all()) {
       visit(process.rank, Row{LedgerKind::kModule, module.birth, 1, context->device, 0});

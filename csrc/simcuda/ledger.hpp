@@ -30,9 +30,11 @@ enum class LedgerKind : std::int32_t {
   kEvent = SIMCU_LEDGER_EVENT,
   kModule = SIMCU_LEDGER_MODULE,
   kContext = SIMCU_LEDGER_CONTEXT,
-  kHost = SIMCU_LEDGER_HOST
+  kHost = SIMCU_LEDGER_HOST,
+  kPool = SIMCU_LEDGER_POOL,
+  kImported = SIMCU_LEDGER_IMPORTED
 };
-inline constexpr std::size_t kLedgerKindCount = 12;
+inline constexpr std::size_t kLedgerKindCount = 14;
 
 // The call that made an object, and the label it was made under.
 struct Birth {

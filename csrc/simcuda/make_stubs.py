@@ -23,7 +23,11 @@ TYPEDEF = re.compile(r"\bCUDAAPI \*PFN_(cu[A-Z]\w*?)_v(\d+)(_ptds|_ptsz)?\)")
 
 # Symbols that old programs are linked to, of functions whose newer version takes the same arguments (and, for
 # cuGetProcAddress, one more, which may be null).
+# A text that does not begin with a comma is the whole list.
 OLD_SYMBOLS = {
+    "cuCtxCreate": "a, 0, b, c",
+    "cuCtxCreate_v2": "a, 0, b, c",
+    "cuCtxDestroy": "",
     "cuCtxPopCurrent": "",
     "cuCtxPushCurrent": "",
     "cuDeviceGetUuid": "",
@@ -33,8 +37,12 @@ OLD_SYMBOLS = {
     "cuEventDestroy": "",
     "cuEventElapsedTime": "",
     "cuGetProcAddress": ", 0",
+    "cuMemHostRegister": "",
     "cuStreamDestroy": "",
 }
+
+# Versions between the first and the newest one, which the header no longer renames.
+BETWEEN = {"cuCtxCreate_v2": "cuCtxCreate_v4"}
 
 
 def without_comments(text: str) -> str:
@@ -54,7 +62,7 @@ def names_of(header: str) -> tuple[set[str], dict[str, str]]:
             renamed.setdefault(plain, target)
         elif not target.endswith(("_ptds", "_ptsz")):
             renamed[plain] = target
-    return names, renamed
+    return names, renamed | BETWEEN
 
 
 def error_rows(header: str) -> list[str]:
@@ -86,12 +94,13 @@ def symbol_rows(typedefs: str, names: set[str]) -> list[str]:
 
 
 def forwarder(name: str, target: str, extra: str) -> str:
-    """Give the definition of an old symbol that calls the newer one with the same arguments, and `extra`."""
-    registers = "unsigned long a, unsigned long b, unsigned long c, unsigned long d"
-    one_more = ", unsigned long" if extra else ""
+    """Give the definition of an old symbol that calls the newer one with the same arguments, or as `extra` says."""
+    registers = "unsigned long a, unsigned long b, unsigned long c, [[maybe_unused]] unsigned long d"
+    one_more = ", unsigned long" if extra.startswith(",") else ""
+    arguments = extra if extra and not one_more else f"a, b, c, d{extra}"
     return (
         f"int {target}(unsigned long, unsigned long, unsigned long, unsigned long{one_more});\n"
-        f'__attribute__((visibility("default"))) int {name}({registers}) {{ return {target}(a, b, c, d{extra}); }}'
+        f'__attribute__((visibility("default"))) int {name}({registers}) {{ return {target}({arguments}); }}'
     )
 
 

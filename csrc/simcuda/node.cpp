@@ -103,14 +103,18 @@ std::vector<std::shared_ptr<MulticastObject>> Node::multicast_objects() {
 std::string Node::check_memory() {
   std::vector<std::uint64_t> held(devices_.size(), 0);
   std::set<const PhysicalRange*> seen;
+  const auto hold_range = [&](const PhysicalRange* range, int device) {
+    if (seen.insert(range).second) held[static_cast<std::size_t>(device)] += range->size();
+  };
   const auto hold = [&](const std::shared_ptr<Allocation>& allocation) {
-    if (allocation && seen.insert(allocation->range.get()).second) {
-      held[static_cast<std::size_t>(allocation->device)] += allocation->range->size();
-    }
+    if (allocation && allocation->range) hold_range(allocation->range.get(), allocation->device);
   };
   for (const auto& process : processes_) {
     for (const auto& [value, handle] : process->handles) hold(handle.allocation);
     for (const auto& [address, mapping] : process->space.mappings) hold(mapping.allocation);
+    for (int device = 0; device < machine.device_count; ++device) {
+      for (const PhysicalRange* range : process->pools.ranges(device)) hold_range(range, device);
+    }
   }
   for (const auto& object : multicast_objects()) {
     for (const auto& [device, bound] : object->bindings()) {

@@ -53,6 +53,8 @@ class Node {
   // As of the last look at exported descriptors.
   std::uint64_t memory_taken(int device) const { return devices_[static_cast<std::size_t>(device)]->used(); }
   std::uint64_t memory_total(int device) const { return devices_[static_cast<std::size_t>(device)]->size(); }
+  // Of memory pools and interprocess events.
+  std::uint32_t next_serial() { return next_serial_++; }
   std::uint32_t next_allocation_id() { return next_allocation_id_++; }
 
   std::shared_ptr<MulticastObject> create_multicast(std::uint64_t size, std::size_t device_count,
@@ -74,6 +76,7 @@ class Node {
   std::uint32_t next_allocation_id_ = 0;
   std::uint32_t next_multicast_id_ = 0;
   unsigned next_process_serial_ = 0;
+  std::uint32_t next_serial_ = 0;
   std::vector<std::unique_ptr<Process>> processes_;
 };
 

@@ -16,9 +16,11 @@
 
 #include "address_space.hpp"
 #include "context.hpp"
+#include "host_functions.hpp"
 #include "host_memory.hpp"
 #include "include/simcu.h"
 #include "ledger.hpp"
+#include "memory_pool.hpp"
 #include "thread_state.hpp"
 
 namespace allranks::sim {
@@ -62,14 +64,17 @@ class Process {
   Birth birth(LedgerKind kind);
 
   // --- contexts ---
-  Context* context_of(int device) const;  // null when it is not active
-  Context& primary_context(int device);   // active or not
+  std::uint64_t next_object = 1;         // of streams, events, modules and functions, for their handles
+  std::uint64_t next_stream_id = 1;      // default streams included
+  Context& primary_context(int device);  // active or not
   Context& retain_context(int device);
+  Context& create_context(int device);
   // Ends what the context has; LAUNCH_TIMEOUT when its work cannot come to an end.
   CUresult drop_context(Context& context);
-  Context* context_with(CUcontext handle) const;  // active or not
-  Context* current_context() const;               // active or not; null when the thread has none of this process
-  std::vector<Context*> contexts() const;         // active ones
+  // Active, or a primary one.
+  Context* context_with(CUcontext handle) const;
+  Context* current_context() const;        // active or not; null when the thread has none of this process
+  std::vector<Context*> contexts() const;  // active ones
 
   // --- handles ---
   CUmemGenericAllocationHandle add_handle(Handle handle);
@@ -86,12 +91,25 @@ class Process {
   }
   unsigned long long next_buffer_id() { return ++last_buffer_id_; }
   CUresult allocate_plain(Context& context, std::uint64_t bytes, CUdeviceptr* address);
-  CUresult free_plain(CUdeviceptr address);
-  // Gives back every plain allocation on the device, as the end of a context does.
-  void free_plain_of(int device);
+  // Memory of cuMemAlloc, of a pool, or imported from one.
+  CUresult free_memory(CUdeviceptr address);
+  // Memory of a pool, when the stream gets there. `address` is where a mapping begins that was not freed yet.
+  CUresult free_in_stream(Stream& stream, CUdeviceptr address);
+  // Gives back all memory that the context holds, as its end does.
+  void free_memory_of(const Context& context);
+  // A mapping of memory that another process made; 0: no room.
+  CUdeviceptr map_imported(const Context& context, std::shared_ptr<Allocation> allocation, const Rights& rights,
+                           std::shared_ptr<MemoryPool> pool);
+  void unmap_imported(std::map<CUdeviceptr, Mapping>::iterator mapping);
+  // Page-locked host memory.
+  void map_host(const Context& context, std::shared_ptr<HostPages> pages, std::uint64_t bytes);
+  void forget_host(std::map<CUdeviceptr, Mapping>::iterator mapping);
+  PoolTable pools{*this};
 
   // Where host pointers lead; null: into this real process.
   HostMemory* host = nullptr;
+  // Who calls functions of the program that streams get to; null: threads of this real process.
+  HostFunctions* host_functions = nullptr;
 
   // --- modules of machine code ---
   // They are loaded, and launches of their kernels counted by name, instead of refused. Nothing of them is executed.
@@ -118,11 +136,14 @@ class Process {
   CUresult allocate_large(Context& context, std::uint64_t bytes, CUdeviceptr* address);
   void map_plain(const Context& context, CUdeviceptr address, std::uint64_t bytes, std::shared_ptr<PhysicalRange> range,
                  std::uint64_t range_offset);
+  CUresult free_plain(CUdeviceptr address);
   void erase_plain(std::map<CUdeviceptr, Mapping>::iterator mapping);
+  void note_open_elsewhere(const Mapping& mapping, const char* call);
 
   Node& node_;
   std::array<std::uint32_t, kLedgerKindCount> ordinals_{};
-  std::map<int, std::unique_ptr<Context>> contexts_;
+  std::map<int, std::unique_ptr<Context>> contexts_;        // primary ones
+  std::vector<std::unique_ptr<Context>> created_contexts_;  // destroyed ones too
   std::map<CUdeviceptr, Slab> slabs_;
   CUmemGenericAllocationHandle next_handle_ = 1;
   unsigned long long last_buffer_id_ = 0;

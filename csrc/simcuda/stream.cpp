@@ -17,7 +17,11 @@ constexpr std::uint64_t kHandleTag = 0x5700'0000'0000ull;
 }  // namespace
 
 Stream::Stream(StreamTable& table, Kind kind, std::string name, Birth stream_birth)
-    : birth(stream_birth), table_(table), kind_(kind), name_(std::move(name)) {}
+    : birth(stream_birth),
+      id(table.context().process.next_stream_id++),
+      table_(table),
+      kind_(kind),
+      name_(std::move(name)) {}
 
 Context& Stream::context() const { return table_.context(); }
 
@@ -26,9 +30,9 @@ std::uint64_t Stream::oldest() const {
   return pending_.empty() ? UINT64_MAX : pending_.front().sequence;
 }
 
-std::uint64_t Stream::enqueue(const char* call, std::function<CUresult()> work) {
+std::uint64_t Stream::enqueue(const char* call, std::function<CUresult()> work, When when) {
   Context& context = table_.context();
-  pending_.push_back({this_thread().label, call, table_.next_sequence_++, std::move(work)});
+  pending_.push_back({this_thread().label, call, table_.next_sequence_++, std::move(work), when});
   ++enqueued_;
   if (!has_worker_) {
     has_worker_ = true;
@@ -52,20 +56,24 @@ bool Stream::turn_has_come(std::uint64_t sequence) const {
   return true;
 }
 
+CUresult Stream::await_turn(const Work& work) {
+  if (turn_has_come(work.sequence)) return CUDA_SUCCESS;
+  ++table_.ordering_waits_;
+  const WaitSpec spec{.ready = [&] { return turn_has_come(work.sequence); },
+                      .key = &table_,
+                      .call = work.call,
+                      .object = name_ + ", ordered by the legacy default stream"};
+  const WaitResult result = table_.context().node().turnstile.wait(spec);
+  --table_.ordering_waits_;
+  return result == WaitResult::kReady ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_TIMEOUT;
+}
+
 CUresult Stream::carry_out_one(Work& work) {
-  Context& context = table_.context();
-  if (!turn_has_come(work.sequence)) {
-    ++table_.ordering_waits_;
-    const WaitSpec spec{.ready = [&] { return turn_has_come(work.sequence); },
-                        .key = &table_,
-                        .call = work.call,
-                        .object = name_ + ", ordered by the legacy default stream"};
-    const WaitResult result = context.node().turnstile.wait(spec);
-    --table_.ordering_waits_;
-    if (result != WaitResult::kReady) return CUDA_ERROR_LAUNCH_TIMEOUT;
-  }
-  if (context.sticky_error != CUDA_SUCCESS) return context.sticky_error;
-  return work.run();
+  CUresult broken = await_turn(work);
+  if (broken == CUDA_SUCCESS) broken = table_.context().sticky_error;
+  if (broken == CUDA_SUCCESS) return work.run();
+  if (work.when == When::kEvenIfBroken) work.run();
+  return broken;
 }
 
 void Stream::carry_out() {
@@ -95,7 +103,9 @@ CUresult Stream::wait_for(std::uint64_t number, const char* call) {
 }
 
 StreamTable::StreamTable(Context& context)
-    : context_(context), legacy_(*this, Stream::Kind::kLegacy, "default stream", Birth{}) {}
+    : context_(context),
+      legacy_(*this, Stream::Kind::kLegacy, "default stream", Birth{}),
+      next_handle_(context.process.next_object) {}
 
 StreamTable::~StreamTable() = default;
 
@@ -160,8 +170,20 @@ CUresult StreamTable::synchronize_all(const char* call) {
 }
 
 CUresult synchronize_device(Process& process, int device) {
-  Context* const context = process.context_of(device);
-  return context == nullptr ? CUDA_SUCCESS : context->streams->synchronize_all("cuCtxSynchronize");
+  CUresult result = CUDA_SUCCESS;
+  for (const Context* context : process.contexts()) {
+    if (context->device != device || result != CUDA_SUCCESS) continue;
+    result = context->streams->synchronize_all("cuCtxSynchronize");
+  }
+  return result;
+}
+
+CUresult synchronize_process(const Process& process) {
+  CUresult result = CUDA_SUCCESS;
+  for (const Context* context : process.contexts()) {
+    if (result == CUDA_SUCCESS) result = context->streams->synchronize_all("cuCtxSynchronize");
+  }
+  return result;
 }
 
 Stream* find_stream(Process& process, CUstream handle) {

@@ -33,9 +33,12 @@ class Stream {
 
   Stream(StreamTable& table, Kind kind, std::string name, Birth birth);
 
+  // Whether work is carried out in a context that is broken.
+  enum class When { kIfHealthy, kEvenIfBroken };
+
   // Appends work; `call` is the driver call that asked for it. The result is the error that the context gets.
   // Returns the number to wait for.
-  std::uint64_t enqueue(const char* call, std::function<CUresult()> work);
+  std::uint64_t enqueue(const char* call, std::function<CUresult()> work, When when = When::kIfHealthy);
   bool idle() const { return completed_ == enqueued_; }
   bool done(std::uint64_t number) const { return completed_ >= number; }
   // Waits until everything enqueued so far is done.
@@ -46,6 +49,7 @@ class Stream {
   Context& context() const;
   const std::string& name() const { return name_; }
   const Birth birth;
+  const std::uint64_t id;  // unique in the process
 
  private:
   friend class StreamTable;
@@ -54,9 +58,11 @@ class Stream {
     const char* call;
     std::uint64_t sequence;
     std::function<CUresult()> run;
+    When when;
   };
   void carry_out();
   CUresult carry_out_one(Work& work);
+  CUresult await_turn(const Work& work);
   bool turn_has_come(std::uint64_t sequence) const;
   // The sequence number of the oldest work that is not done; UINT64_MAX when idle.
   std::uint64_t oldest() const;
@@ -95,13 +101,15 @@ class StreamTable {
   std::map<const ThreadState*, std::unique_ptr<Stream>> per_thread_;
   std::map<std::uint64_t, std::unique_ptr<Stream>> created_;
   std::vector<std::unique_ptr<Stream>> destroyed_;  // while some thread may still look at one
-  std::uint64_t next_handle_ = 1;
+  std::uint64_t& next_handle_;                      // of the process
   std::uint64_t next_sequence_ = 0;
   int ordering_waits_ = 0;
 };
 
-// Waits for all work of the process on the device, as calls that free or remap memory do. No context: nothing to do.
+// Waits for all work of the process on the device, in all of its contexts, as calls that free or remap memory do.
 CUresult synchronize_device(Process& process, int device);
+// The same on every device.
+CUresult synchronize_process(const Process& process);
 
 // The stream behind a handle of the calling thread's current context, or of any context of the process.
 Stream* find_stream(Process& process, CUstream handle);

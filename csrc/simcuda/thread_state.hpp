@@ -34,6 +34,8 @@ struct ThreadState {
   const WaitSpec* waiting = nullptr;
   // Set to true by whoever wants the thread to give up waiting, as Turnstile::wake_outside then has it find out.
   const std::atomic<bool>* abandoned = nullptr;
+  bool in_host_function = false;  // of cuLaunchHostFunc or cuStreamAddCallback, which make no calls
+  int capture_mode = 0;           // CUstreamCaptureMode, of cuThreadExchangeStreamCaptureMode
 };
 
 ThreadState& this_thread();

@@ -11,6 +11,8 @@ namespace allranks::sim {
 
 namespace {
 
+constexpr std::uint64_t kPollEveryUs = 500;
+
 std::uint64_t real_ns() {
   return static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -92,6 +94,7 @@ WaitResult Turnstile::wait_outside(const WaitSpec& spec, Waits waits) {
     }
     std::uint64_t wake_us = deadline_us;
     for (const Waiter& waiter : waiting_) wake_us = std::min(wake_us, waiter.task->deadline_us);
+    if (spec.polled || polls()) wake_us = std::min(wake_us, now + kPollEveryUs);
     const Blocking blocking;
     const int carriers = waits == Waits::kForWork ? 1 : 0;
     ++outside_waiters_;
@@ -106,6 +109,7 @@ WaitResult Turnstile::wait_outside(const WaitSpec& spec, Waits waits) {
     idle_carriers_ -= carriers;
     --outside_waiters_;
     expire_deadlines();
+    poll();
   }
   lock.release();
   return result;
@@ -123,6 +127,22 @@ void Turnstile::ask_again(const Concerned& concerned) {
     }
   }
   if (outside_waiters_ > 0) changed_.notify_all();
+}
+
+bool Turnstile::polls() const {
+  return std::any_of(waiting_.begin(), waiting_.end(),
+                     [](const Waiter& waiter) { return waiter.task->waiting->polled; });
+}
+
+void Turnstile::poll() {
+  for (std::size_t i = 0; i < waiting_.size();) {
+    Task& task = *waiting_[i].task;
+    if (task.waiting->polled && task.waiting->ready()) {
+      make_runnable(task, WaitResult::kReady);  // takes the entry out
+    } else {
+      ++i;
+    }
+  }
 }
 
 void Turnstile::notify(const void* key) {

@@ -43,6 +43,7 @@ struct WaitSpec {
   const char* call = "";                                  // "cuMulticastBindMem"
   std::string object = {};                                // "multicast object 3"
   std::uint64_t timeout_us = kNoTimeout;
+  bool polled = false;  // may become ready without a notify: the host writes there itself
 };
 
 // A futex word that one thread waits on and another posts.
@@ -192,6 +193,9 @@ class Turnstile {
   WaitResult wait_as_task(Task& task, const WaitSpec& spec);
   enum class Waits { kForCondition, kForWork };
   WaitResult wait_outside(const WaitSpec& spec, Waits waits);
+  // Asks those again whose waits are polled.
+  void poll();
+  bool polls() const;
   template <typename Concerned>
   void ask_again(const Concerned& concerned);
 

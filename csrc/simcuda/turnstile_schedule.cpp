@@ -73,6 +73,7 @@ void Turnstile::decide() {
 
 void Turnstile::give_way() {
   progress_.fetch_add(1, std::memory_order_relaxed);
+  poll();
   if (current_ == nullptr) {
     if (!runnable_.empty()) {
       Execution here;
@@ -95,6 +96,8 @@ Task* Turnstile::pick_next(Task& leaving) {
 
 // Nothing can run: let time pass or call the stall. True when some task is runnable now.
 bool Turnstile::revive() {
+  poll();
+  if (!runnable_.empty()) return true;
   if (!jump_to_deadline()) call_stall();
   return !runnable_.empty();
 }

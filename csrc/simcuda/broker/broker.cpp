@@ -140,10 +140,10 @@ void Broker::attend(int own) {
     ++refused_;
   } else {
     limit_receiving(own, 0);
-    if (hello.purpose == wire::Purpose::kLifeLine) {
-      attend_life_line(hello, pid, own);
-    } else {
-      attend_calls(hello, pid, own);
+    switch (hello.purpose) {
+      case wire::Purpose::kLifeLine: attend_life_line(hello, pid, own); break;
+      case wire::Purpose::kCalls: attend_calls(hello, pid, own); break;
+      case wire::Purpose::kHostFunctions: attend_functions(hello, pid, own); break;
     }
   }
 }
@@ -175,14 +175,27 @@ void Broker::attend_calls(const wire::Hello& hello, pid_t pid, int socket) {
   this_thread() = ThreadState{};  // not before nobody looks at it any more
 }
 
+void Broker::attend_functions(const wire::Hello& hello, pid_t pid, int socket) {
+  const std::shared_ptr<Guest> guest = guest_with(pid, hello.image);
+  if (!guest) {
+    ++refused_;
+    return;
+  }
+  wire::Writer out;
+  out.put(std::uint32_t{1});
+  if (out.send(socket)) guest->functions->serve(socket);
+}
+
 std::shared_ptr<Guest> Broker::begin(const wire::Hello& hello, pid_t pid) {
   auto guest = std::make_shared<Guest>(hello.rank, pid, hello.image);
   wire::Descriptor process(pid > 0 ? static_cast<int>(syscall(SYS_pidfd_open, pid, 0)) : -1);
   guest->memory =
       std::make_unique<GuestMemory>(pid, std::move(process), options_.host_memory == SIMCU_BROKER_MEMORY_BY_SOCKET);
+  guest->functions = std::make_unique<GuestFunctions>(node_.turnstile, *guest->memory, progress_);
   const Turnstile::Turn turn(node_.turnstile);
   guest->process = &node_.create_process(hello.rank, {sizeof(simcuPlacement), SIMCU_PLACE_LOW, 0});
   guest->process->host = guest->memory.get();
+  guest->process->host_functions = guest->functions.get();
   guest->process->records_machine_code = true;
   guest->process->keeps_log = false;
   const std::lock_guard lock(mutex_);
@@ -195,6 +208,7 @@ std::shared_ptr<Guest> Broker::begin(const wire::Hello& hello, pid_t pid) {
 void Broker::end(Guest& guest) {
   guest.ended = true;
   guest.hang_up();
+  guest.functions->end();
   {
     const Turnstile::Turn turn(node_.turnstile);
     node_.turnstile.wake_outside();
@@ -225,7 +239,7 @@ void Broker::serve(Guest& guest, Line& line) {
   ThreadState& thread = this_thread();
   thread.process = guest.process;
   thread.abandoned = &guest.ended;
-  const GuestMemory::Serving serving(line.socket);
+  const GuestMemory::Serving serving(*guest.memory, line.socket);
   wire::Reader in;
   wire::Writer out;
   while (in.receive(line.socket) && serve_one(guest, line, in, out) && out.send(line.socket)) {
@@ -288,6 +302,7 @@ bool Broker::at_rest() {
   const Turnstile::Turn turn(node_.turnstile);
   bool rest = !node_.turnstile.has_work();
   for (const std::shared_ptr<Guest>& guest : all) {
+    if (guest->functions->has_more()) rest = false;
     guest->visit_lines([&](const Line& line) {
       if (line.call == nullptr) return;
       const WaitSpec* const waiting = line.state->waiting;

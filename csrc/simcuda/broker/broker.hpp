@@ -49,6 +49,7 @@ class Broker {
   void attend(int socket);
   void attend_life_line(const wire::Hello& hello, pid_t pid, int socket);
   void attend_calls(const wire::Hello& hello, pid_t pid, int socket);
+  void attend_functions(const wire::Hello& hello, pid_t pid, int socket);
   void serve(Guest& guest, Line& line);
   bool serve_one(Guest& guest, Line& line, wire::Reader& in, wire::Writer& out);
   CUresult note_unsupported(Guest& guest, wire::Reader& in);

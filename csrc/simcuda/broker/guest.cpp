@@ -41,8 +41,8 @@ std::string wait_as_json(int thread, const WaitSpec& waiting) {
          ", \"object\": " + json_quoted(waiting.object) + ", \"waits_for\": " + list + "]}";
 }
 
-constexpr const char* kKinds[] = {"allocation", "plain",  "reservation", "mapping", "multicast", "binding",
-                                  "descriptor", "stream", "event",       "module",  "context",   "host"};
+constexpr const char* kKinds[] = {"allocation", "plain", "reservation", "mapping", "multicast", "binding", "descriptor",
+                                  "stream",     "event", "module",      "context", "host",      "pool",    "imported"};
 static_assert(std::size(kKinds) == kLedgerKindCount);
 
 std::string entry_as_json(const simcuLedgerEntry& entry) {

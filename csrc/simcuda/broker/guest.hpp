@@ -17,6 +17,7 @@
 #include <string>
 #include <utility>
 
+#include "broker/guest_functions.hpp"
 #include "broker/guest_memory.hpp"
 #include "process.hpp"
 #include "thread_state.hpp"
@@ -43,6 +44,7 @@ class Guest {
   // With the turn: null once the process has ended.
   Process* process = nullptr;
   std::unique_ptr<GuestMemory> memory;
+  std::unique_ptr<GuestFunctions> functions;
   // Set once: threads of the broker that wait on behalf of the guest give up.
   std::atomic<bool> ended = false;
   std::atomic<std::uint64_t> calls = 0;

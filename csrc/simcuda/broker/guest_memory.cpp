@@ -13,16 +13,21 @@ namespace allranks::sim::broker {
 
 namespace {
 
-// The connection that the calling thread serves; -1: none.
-int& serving() {
-  thread_local int socket = -1;
-  return socket;
+// The connection that the calling thread serves; no memory: none.
+struct Served {
+  const GuestMemory* memory = nullptr;
+  int socket = -1;
+};
+
+Served& serving() {
+  thread_local Served served;
+  return served;
 }
 
 }  // namespace
 
-GuestMemory::Serving::Serving(int socket) { serving() = socket; }
-GuestMemory::Serving::~Serving() { serving() = -1; }
+GuestMemory::Serving::Serving(const GuestMemory& memory, int socket) { serving() = {&memory, socket}; }
+GuestMemory::Serving::~Serving() { serving() = {}; }
 
 // The number of a process that has ended may soon be another one's.
 bool GuestMemory::alive() const {
@@ -64,13 +69,23 @@ bool GuestMemory::write(void* destination, const void* from, std::uint64_t size)
     by_socket_ = true;
   }
   const auto* const bytes = static_cast<const unsigned char*>(from);
-  const std::lock_guard lock(mutex_);
-  written_.push_back({address, {bytes, bytes + size}});
+  add({.address = address, .bytes = {bytes, bytes + size}});
   return true;
 }
 
-bool GuestMemory::read_by_socket(void* to, std::uint64_t address, std::uint64_t size) {
-  const int socket = serving();
+void GuestMemory::give_back(void* begin, std::uint64_t size) {
+  add({.address = reinterpret_cast<std::uint64_t>(begin), .bytes = {}, .unneeded = size});
+}
+
+void GuestMemory::add(News news) {
+  const std::lock_guard lock(mutex_);
+  news_.push_back(std::move(news));
+  any_news_ = true;
+}
+
+// The thread may be at work for another client: fibers run on any thread.
+bool GuestMemory::read_by_socket(void* to, std::uint64_t address, std::uint64_t size) const {
+  const int socket = serving().memory == this ? serving().socket : -1;
   if (socket < 0) return false;
   wire::Writer out;
   wire::Reader in;
@@ -88,26 +103,39 @@ bool GuestMemory::read_by_socket(void* to, std::uint64_t address, std::uint64_t 
   return true;
 }
 
+bool GuestMemory::tell(int socket, const News& news, wire::Writer& out, wire::Reader& in) {
+  if (news.unneeded != 0) {
+    out.clear();
+    out.put(wire::Kind::kUnmapMemory);
+    out.put(news.address);
+    out.put(news.unneeded);
+    return out.send(socket) && in.receive(socket);
+  }
+  for (std::uint64_t done = 0; done < news.bytes.size(); done += wire::kMemoryPiece) {
+    const std::uint64_t size = std::min<std::uint64_t>(news.bytes.size() - done, wire::kMemoryPiece);
+    out.clear();
+    out.put(wire::Kind::kWriteMemory);
+    out.put(news.address + done);
+    out.put(size);
+    out.put_bytes(news.bytes.data() + done, size);
+    if (!out.send(socket) || !in.receive(socket)) return false;
+  }
+  return true;
+}
+
 void GuestMemory::deliver(int socket) {
-  if (!by_socket_) return;
+  if (!by_socket_ && !any_news_) return;
   const std::lock_guard one_at_a_time(delivering_);
-  std::vector<Written> now;
+  std::vector<News> now;
   {
     const std::lock_guard lock(mutex_);
-    now.swap(written_);
+    now.swap(news_);
+    any_news_ = false;
   }
   wire::Writer out;
   wire::Reader in;
-  for (const Written& written : now) {
-    for (std::uint64_t done = 0; done < written.bytes.size(); done += wire::kMemoryPiece) {
-      const std::uint64_t size = std::min<std::uint64_t>(written.bytes.size() - done, wire::kMemoryPiece);
-      out.clear();
-      out.put(wire::Kind::kWriteMemory);
-      out.put(written.address + done);
-      out.put(size);
-      out.put_bytes(written.bytes.data() + done, size);
-      if (!out.send(socket) || !in.receive(socket)) return;
-    }
+  for (const News& news : now) {
+    if (!tell(socket, news, out, in)) return;
   }
 }
 

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "client/connection.hpp"
+#include "client/host_thread.hpp"
 #include "generated.hpp"
 #include "wire/calls.hpp"
 #include "wire/protocol.hpp"
@@ -20,6 +21,9 @@ CUresult carry(wire::Remote number, const char* name, Types... arguments) {
     CUresult result = CUDA_SUCCESS;
     Connection* const connection = Connection::of_thread(result);
     if (connection == nullptr) return result;
+    if constexpr (Call::kCallsBack) {
+      if (!begin_host_thread()) return CUDA_ERROR_OPERATING_SYSTEM;
+    }
     const typename Call::Arguments all{arguments...};
     connection->out.clear();
     connection->out.put(number);

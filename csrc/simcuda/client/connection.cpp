@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "client/config.hpp"
+#include "client/host_thread.hpp"
 #include "wire/protocol.hpp"
 
 namespace allranks::sim::client {
@@ -112,8 +114,8 @@ void Connection::abandon() {
 
 Connection* Connection::of_thread(CUresult& refusal) {
   State& own = state();
-  if (own.forked) {
-    refusal = CUDA_ERROR_NOT_INITIALIZED;
+  if (own.forked || is_host_thread()) {
+    refusal = own.forked ? CUDA_ERROR_NOT_INITIALIZED : CUDA_ERROR_NOT_PERMITTED;
     return nullptr;
   }
   static thread_local Connection* known = nullptr;  // may outlive what it points to; the key does not
@@ -140,18 +142,40 @@ CUresult Connection::lost() {
   return CUDA_ERROR_SYSTEM_NOT_READY;
 }
 
+Connection* Connection::open(wire::Purpose purpose) {
+  State& own = state();
+  const std::lock_guard lock(own.mutex);
+  const int socket = own.life_line < 0 ? -1 : reach(*own.node, own.hello, purpose);
+  if (socket < 0) return nullptr;
+  own.connections.push_back(new Connection(socket));
+  return own.connections.back();
+}
+
 bool Connection::ask() {
-  if (!out.send(socket_)) return false;
+  wire::Kind kind{};
+  return out.send(socket_) && listen(kind) && kind == wire::Kind::kAnswer;
+}
+
+bool Connection::say(std::uint32_t word) {
+  out.clear();
+  out.put(word);
+  return out.send(socket_);
+}
+
+bool Connection::listen(wire::Kind& kind) {
   while (in.receive(socket_)) {
-    wire::Kind kind{};
     if (!in.take(kind)) return false;
     switch (kind) {
-      case wire::Kind::kAnswer: return true;
+      case wire::Kind::kAnswer:
+      case wire::Kind::kCallFunction: return true;
       case wire::Kind::kReadMemory:
         if (!give_memory()) return false;
         break;
       case wire::Kind::kWriteMemory:
         if (!set_memory()) return false;
+        break;
+      case wire::Kind::kUnmapMemory:
+        if (!unmap_memory()) return false;
         break;
     }
   }
@@ -173,10 +197,7 @@ bool Connection::give_memory() {
     sent = sendmsg(socket_, &message, MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
   if (sent >= 0 || errno != EFAULT) return sent >= 0;
-  there = 0;
-  out.clear();
-  out.put(there);
-  return out.send(socket_);
+  return say(0);
 }
 
 bool Connection::set_memory() {
@@ -184,9 +205,16 @@ bool Connection::set_memory() {
   std::uint64_t size = 0;
   if (!in.take(address) || !in.take(size)) return false;
   const bool whole = in.take_bytes(reinterpret_cast<void*>(address), size);
-  out.clear();
-  out.put(static_cast<std::uint32_t>(whole ? 1 : 0));
-  return out.send(socket_);
+  return say(whole ? 1 : 0);
+}
+
+// Pages of cuMemHostAlloc.
+bool Connection::unmap_memory() {
+  std::uint64_t address = 0;
+  std::uint64_t size = 0;
+  if (!in.take(address) || !in.take(size)) return false;
+  const bool gone = munmap(reinterpret_cast<void*>(address), size) == 0;
+  return say(gone ? 1 : 0);
 }
 
 }  // namespace allranks::sim::client

@@ -9,6 +9,7 @@
 #include <cuda.h>
 
 #include "wire/message.hpp"
+#include "wire/protocol.hpp"
 
 namespace allranks::sim::client {
 
@@ -22,8 +23,14 @@ class Connection {
   // The calling thread's; null when there is none to be had, and then `refusal` is what every call answers.
   static Connection* of_thread(CUresult& refusal);
 
+  // Another one of the process, for the caller to keep; null when there is none to be had.
+  static Connection* open(wire::Purpose purpose);
+
   // Sends `out`, and receives the answer into `in`; gives the broker what it asks for in between. False: it is gone.
   bool ask();
+  // Receives into `in` what is not about memory; gives the broker what it asks for in between. False: it is gone.
+  bool listen(wire::Kind& kind);
+  bool say(std::uint32_t word);
   // To be returned by a call that the broker did not answer.
   static CUresult lost();
   // After a fork, in the child: the descriptor is closed, and never again by this object.
@@ -35,6 +42,7 @@ class Connection {
  private:
   bool give_memory();
   bool set_memory();
+  bool unmap_memory();
 
   int socket_;
 };

@@ -1,4 +1,4 @@
-// Primary contexts, and the current context of a thread. Contexts made with cuCtxCreate are not simulated.
+// Primary contexts, and the current context of a thread.
 #include "cuda_api.hpp"
 
 using namespace allranks::sim;
@@ -13,12 +13,14 @@ CUresult with_device(Call call, CUdevice device, const Body& body) {
   });
 }
 
-// Opens or closes to `device` the plain allocations that the process has on the peer.
-void set_peer_rights(Process& process, int device, int peer, bool open) {
+// Opens or closes to the context's device the plain allocations of the peer.
+void set_peer_rights(Process& process, const Context& context, const Context& peer, bool open) {
+  if (context.device == peer.device) return;
+  const auto device = static_cast<std::size_t>(context.device);
   for (auto& [address, mapping] : process.space.mappings) {
-    if (!mapping.plain || mapping.allocation->device != peer) continue;
-    mapping.rights.read.set(static_cast<std::size_t>(device), open);
-    mapping.rights.write.set(static_cast<std::size_t>(device), open);
+    if (mapping.origin != Origin::kPlain || mapping.context != &peer) continue;
+    mapping.rights.read.set(device, open);
+    mapping.rights.write.set(device, open);
   }
   ++process.translation_generation;
 }
@@ -148,8 +150,12 @@ CUresult CUDAAPI cuCtxGetFlags(unsigned int* flags) {
 
 // Measured on H200 with driver 580.
 CUresult CUDAAPI cuCtxGetLimit(size_t* value, CUlimit limit) {
-  return entry_in_context(Call::kCtxGetLimit, [&](Process&, const Context&) {
+  return entry_in_context(Call::kCtxGetLimit, [&](Process&, const Context& context) {
     if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (const auto set = context.limits.find(limit); set != context.limits.end()) {
+      *value = set->second;
+      return CUDA_SUCCESS;
+    }
     switch (limit) {
       case CU_LIMIT_STACK_SIZE: *value = 1024; return CUDA_SUCCESS;
       case CU_LIMIT_PRINTF_FIFO_SIZE: *value = 8650752; return CUDA_SUCCESS;
@@ -175,8 +181,10 @@ CUresult CUDAAPI cuCtxGetStreamPriorityRange(int* least, int* greatest) {
 }
 
 CUresult CUDAAPI cuCtxSynchronize(void) {
-  return entry_in_context(Call::kCtxSynchronize, [](Process&, const Context& context) {
-    return context.streams->synchronize_all("cuCtxSynchronize");
+  return entry_in_context(Call::kCtxSynchronize, [](Process& process, const Context& context) {
+    const CUresult result = context.streams->synchronize_all("cuCtxSynchronize");
+    process.pools.synchronised();
+    return result;
   });
 }
 
@@ -188,10 +196,8 @@ CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
     if (!other->active) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
     if (process.node().machine.peer_access == 0) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
-    const auto device = static_cast<std::size_t>(other->device);
-    if (context.peers.test(device)) return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
-    context.peers.set(device);
-    set_peer_rights(process, context.device, other->device, true);
+    if (!context.peers.insert(other).second) return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+    set_peer_rights(process, context, *other, true);
     return CUDA_SUCCESS;
   });
 }
@@ -200,10 +206,8 @@ CUresult CUDAAPI cuCtxDisablePeerAccess(CUcontext peer) {
   return entry_in_context(Call::kCtxDisablePeerAccess, [&](Process& process, Context& context) {
     const Context* const other = process.context_with(peer);
     if (other == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-    const auto device = static_cast<std::size_t>(other->device);
-    if (!context.peers.test(device)) return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
-    context.peers.reset(device);
-    set_peer_rights(process, context.device, other->device, false);
+    if (context.peers.erase(other) == 0) return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+    set_peer_rights(process, context, *other, false);
     return CUDA_SUCCESS;
   });
 }

@@ -40,6 +40,11 @@ Access access_of(Process& process, const Context& context) {
 // it is reported and breaks the context [assumption].
 CUresult check_end(Context& context, const Access& access, const End& end, std::uint64_t size, bool for_writing) {
   if (!end.on_device) return end.address == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+  if (access.process.space.freed_within(end.address, size)) {
+    access.process.node().incidents.add(access.process, access.label, "use_after_free", name_of(this_thread().call),
+                                        place_of(end.address, size) + ": cuMemFreeAsync was called before");
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   const AccessFault fault = check_range(access, end.address, size, for_writing);
   if (fault == AccessFault::kMulticastUnbound) {
     access.process.node().incidents.add(access.process, access.label, "multicast_unbound", name_of(this_thread().call),
@@ -143,9 +148,18 @@ CUresult as_work(const Access& access, const End& destination, const End& source
   return CUDA_SUCCESS;
 }
 
-CUresult copy_now(Call call, const End& destination, const End& source, std::uint64_t size) {
+// Page-locked host memory is accessed by the device, when the work is carried out; pageable memory is the host's, and
+// so is a client's where the kernel does not let us read it later.
+End located(const Process& process, const End& end, std::uint64_t size) {
+  if (is_device_address(end.address) || !process.space.is_page_locked(end.address, size)) return end;
+  return {end.address, process.host == nullptr || process.host->readable_later()};
+}
+
+CUresult copy_now(Call call, const End& to, const End& from, std::uint64_t size) {
   return entry_in_context(call, [&](Process& process, Context& context) {
     if (size == 0) return CUDA_SUCCESS;
+    const End destination = located(process, to, size);
+    const End source = located(process, from, size);
     const Access access = access_of(process, context);
     CUresult result = check(context, access, destination, source, size);
     if (result != CUDA_SUCCESS) return result;
@@ -156,11 +170,13 @@ CUresult copy_now(Call call, const End& destination, const End& source, std::uin
   });
 }
 
-CUresult copy_on_stream(Call call, const End& destination, const End& source, std::uint64_t size, CUstream handle) {
+CUresult copy_on_stream(Call call, const End& to, const End& from, std::uint64_t size, CUstream handle) {
   return entry_in_context(call, [&](Process& process, Context& context) {
     Stream* const stream = find_stream(process, handle);
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (size == 0) return CUDA_SUCCESS;
+    const End destination = located(process, to, size);
+    const End source = located(process, from, size);
     const Access access = access_of(process, context);
     CUresult result = check(context, access, destination, source, size);
     if (result != CUDA_SUCCESS) return result;

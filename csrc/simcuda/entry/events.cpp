@@ -15,6 +15,22 @@ CUresult with_event(Call call, CUevent handle, const Body& body) {
   });
 }
 
+// [cuda.h] Undefined: what other processes do with an event that its own process has destroyed.
+void note_open_elsewhere(Process& process, CUevent handle) {
+  const EventTable::Held* const held = find_held_event(process, handle);
+  if (held == nullptr || held->opened) return;
+  for (const auto& other : process.node().processes()) {
+    for (const Context* context : other->contexts()) {
+      for (const auto& [there, opened] : context->events->all()) {
+        if (!opened.opened || opened.event != held->event) continue;
+        process.node().incidents.add(process, this_thread().label, "freed_while_open", "cuEventDestroy",
+                                     "another process still has the event open");
+        return;
+      }
+    }
+  }
+}
+
 CUresult record(Call call, CUevent handle, CUstream stream_handle, unsigned flags) {
   return with_event(call, handle, [&](Process& process, const std::shared_ptr<Event>& event) {
     Stream* const stream = find_stream(process, stream_handle);
@@ -31,16 +47,19 @@ extern "C" {
 
 CUresult CUDAAPI cuEventCreate(CUevent* event, unsigned int flags) {
   return entry_in_context(Call::kEventCreate, [&](Process&, const Context& context) {
-    constexpr unsigned kKnown = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING;
-    if (event == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if ((flags & ~kKnown) != 0) return CUDA_ERROR_NOT_SUPPORTED;
-    *event = context.events->create((flags & CU_EVENT_DISABLE_TIMING) == 0);
+    constexpr unsigned kKnown = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+    const bool timed = (flags & CU_EVENT_DISABLE_TIMING) == 0;
+    const bool interprocess = (flags & CU_EVENT_INTERPROCESS) != 0;
+    if (event == nullptr || (flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (interprocess && timed) return CUDA_ERROR_INVALID_VALUE;  // [cuda.h]
+    *event = context.events->create(timed, interprocess);
     return CUDA_SUCCESS;
   });
 }
 
 CUresult CUDAAPI cuEventDestroy(CUevent handle) {
   return entry(Call::kEventDestroy, Needs::kInit, [&](Process& process) {
+    note_open_elsewhere(process, handle);
     for (const Context* context : process.contexts()) {
       if (context->events->destroy(handle)) return CUDA_SUCCESS;
     }
@@ -65,7 +84,9 @@ CUresult CUDAAPI cuEventQuery(CUevent handle) {
 
 CUresult CUDAAPI cuEventSynchronize(CUevent handle) {
   return with_event(Call::kEventSynchronize, handle, [](Process& process, const std::shared_ptr<Event>& event) {
-    return EventTable::synchronize(*event, process.node().turnstile);
+    const CUresult result = EventTable::synchronize(*event, process.node().turnstile);
+    process.pools.synchronised();
+    return result;
   });
 }
 

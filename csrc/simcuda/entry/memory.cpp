@@ -26,7 +26,7 @@ CUresult CUDAAPI cuMemFree(CUdeviceptr address) {
     const Context* const context = process.current_context();
     if (context != nullptr && !context->active) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     if (context != nullptr && context->sticky_error != CUDA_SUCCESS) return context->sticky_error;
-    return address == 0 ? CUDA_SUCCESS : process.free_plain(address);
+    return address == 0 ? CUDA_SUCCESS : process.free_memory(address);
   });
 }
 

@@ -121,7 +121,7 @@ CUresult CUDAAPI cuMulticastBindAddr(CUmemGenericAllocationHandle handle, size_t
                                      size_t size, unsigned long long flags) {
   return entry(Call::kMulticastBindAddr, Needs::kInit, [&](Process& process) {
     const auto mapping = process.space.mapping_at(address);
-    const bool usable = mapping != process.space.mappings.end() && !mapping->second.plain;
+    const bool usable = mapping != process.space.mappings.end() && mapping->second.origin == Origin::kMapped;
     return bind_memory(process, handle, offset, usable ? mapping->second.allocation : nullptr,
                        usable ? address - mapping->first : 0, size, flags, "cuMulticastBindAddr");
   });

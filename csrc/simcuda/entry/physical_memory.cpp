@@ -114,7 +114,7 @@ CUresult CUDAAPI cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* pro
 CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address) {
   return entry(Call::kMemRetainAllocationHandle, Needs::kInit, [&](Process& process) {
     const auto mapping = process.space.mapping_at(reinterpret_cast<CUdeviceptr>(address));
-    if (handle == nullptr || mapping == process.space.mappings.end() || mapping->second.plain) {
+    if (handle == nullptr || mapping == process.space.mappings.end() || mapping->second.origin != Origin::kMapped) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     ++process.find_handle(mapping->second.handle)->references;
@@ -159,6 +159,7 @@ CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* ha
     const Exported* const found =
         process.node().descriptors.find(static_cast<int>(reinterpret_cast<std::intptr_t>(shareable)));
     if (found == nullptr) return CUDA_ERROR_UNKNOWN;
+    if (found->pool) return CUDA_ERROR_INVALID_VALUE;  // [assumption]
     const LedgerKind kind = found->multicast ? LedgerKind::kMulticast : LedgerKind::kAllocation;
     *handle = process.add_handle(
         {.allocation = found->allocation, .multicast = found->multicast, .birth = process.birth(kind)});

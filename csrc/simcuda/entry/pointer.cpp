@@ -27,15 +27,28 @@ CUresult access_flags(const Process& process, const Mapping& mapping, void* data
   return answer<int>(data, flags);
 }
 
+// [cuda.h] The pool that memory was taken or imported from; null for other memory, and once the pool was destroyed.
+CUmemoryPool pool_of(const Process& process, const Mapping& mapping) {
+  return mapping.pool ? process.pools.handle_of(*mapping.pool) : nullptr;
+}
+
+// Page-locked memory has the device of the context that it was made in.
+int device_of(const Mapping& mapping) {
+  if (mapping.origin == Origin::kHost) return mapping.context->device;
+  return mapping.allocation ? mapping.allocation->device : mapping.multicast->devices().front();
+}
+
 unsigned handle_types(const Process& process, const Mapping& mapping) {
+  if (mapping.origin == Origin::kPool) return mapping.pool->properties.handle_types;
   const auto handle = process.handles.find(mapping.handle);
   return handle == process.handles.end() ? 0u : handle->second.handle_types;
 }
 
-// The range of an address: its reservation, also where nothing is mapped; memory of cuMemAlloc has its exact size.
+// The range of an address: its reservation, also where nothing is mapped; memory of cuMemAlloc has its exact size, and
+// so has [assumption] memory of pools, imported memory and page-locked memory.
 bool range_of(AddressSpace& space, CUdeviceptr address, CUdeviceptr& begin, std::uint64_t& size) {
   const auto mapping = space.mapping_at(address);
-  if (mapping != space.mappings.end() && mapping->second.plain) {
+  if (mapping != space.mappings.end() && mapping->second.origin != Origin::kMapped) {
     begin = mapping->first;
     size = mapping->second.size;
     return true;
@@ -47,9 +60,9 @@ bool range_of(AddressSpace& space, CUdeviceptr address, CUdeviceptr& begin, std:
   return true;
 }
 
-// The mapping of an address: for memory of cuMemAlloc the whole range that the driver mapped for it.
+// The mapping of an address: for memory that the driver mapped itself the whole range.
 std::pair<CUdeviceptr, std::uint64_t> mapping_of(AddressSpace& space, CUdeviceptr begin, const Mapping& mapping) {
-  if (!mapping.plain) return {begin, mapping.size};
+  if (mapping.origin == Origin::kMapped || mapping.origin == Origin::kHost) return {begin, mapping.size};
   const auto reservation = space.reservation_at(begin);
   return {reservation->first, reservation->second.size};
 }
@@ -57,34 +70,37 @@ std::pair<CUdeviceptr, std::uint64_t> mapping_of(AddressSpace& space, CUdevicept
 CUresult attribute_of(Process& process, void* data, CUpointer_attribute attribute, CUdeviceptr address) {
   AddressSpace& space = process.space;
   const auto found = space.mapping_at(address);
-  if (found == space.mappings.end()) return CUDA_ERROR_INVALID_VALUE;
+  if (found == space.mappings.end() || found->second.freed) return CUDA_ERROR_INVALID_VALUE;
   const auto& [base, mapping] = *found;
-  const int device = mapping.allocation ? mapping.allocation->device : mapping.multicast->devices().front();
+  const bool plain = mapping.origin == Origin::kPlain;
+  const bool on_host = mapping.origin == Origin::kHost;
+  const int device = device_of(mapping);
   CUdeviceptr range_begin = 0;
   std::uint64_t range_size = 0;
   range_of(space, address, range_begin, range_size);
   switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_CONTEXT: {
-      const Context* const context = process.context_of(device);
-      return answer<CUcontext>(data, mapping.plain && context != nullptr ? context->handle() : nullptr);
-    }
-    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: return answer<unsigned>(data, CU_MEMORYTYPE_DEVICE);
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+      return answer<CUcontext>(data, mapping.context != nullptr ? mapping.context->handle() : nullptr);
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      return answer<unsigned>(data, on_host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: return answer<CUdeviceptr>(data, address);
-    case CU_POINTER_ATTRIBUTE_HOST_POINTER: answer<void*>(data, nullptr); return CUDA_ERROR_INVALID_VALUE;
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+      answer<CUdeviceptr>(data, on_host ? address : 0);
+      return on_host ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: return answer<int>(data, mapping.sync_memops);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID: return answer<unsigned long long>(data, mapping.buffer_id);
     case CU_POINTER_ATTRIBUTE_IS_MANAGED: return answer<int>(data, 0);
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: return answer<int>(data, device);
-    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: return answer<int>(data, mapping.plain ? 1 : 0);
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: return answer<int>(data, plain ? 1 : 0);
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: return answer<CUdeviceptr>(data, range_begin);
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE: return answer<size_t>(data, range_size);
     case CU_POINTER_ATTRIBUTE_MAPPED: return answer<int>(data, 1);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       return answer<unsigned long long>(data, handle_types(process, mapping));
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-      return answer<int>(data, mapping.plain || (mapping.allocation && mapping.allocation->rdma_capable) ? 1 : 0);
+      return answer<int>(data, plain || (mapping.allocation && mapping.allocation->rdma_capable) ? 1 : 0);
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: return access_flags(process, mapping, data);
-    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: return answer<void*>(data, nullptr);
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: return answer<CUmemoryPool>(data, pool_of(process, mapping));
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
       return answer<CUdeviceptr>(data, mapping_of(space, base, mapping).first);
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: return answer<size_t>(data, mapping_of(space, base, mapping).second);
@@ -161,7 +177,9 @@ CUresult CUDAAPI cuPointerSetAttribute(const void* value, CUpointer_attribute at
   return entry(Call::kPointerSetAttribute, Needs::kInit, [&](Process& process) {
     const auto found = process.space.mapping_at(address);
     if (value == nullptr || found == process.space.mappings.end()) return CUDA_ERROR_INVALID_VALUE;
-    if (attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !found->second.plain) return CUDA_ERROR_NOT_SUPPORTED;
+    if (attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || found->second.origin == Origin::kMapped) {
+      return CUDA_ERROR_NOT_SUPPORTED;
+    }
     found->second.sync_memops = *static_cast<const int*>(value) != 0 ? 1 : 0;
     return CUDA_SUCCESS;
   });

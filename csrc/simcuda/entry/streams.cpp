@@ -50,8 +50,11 @@ CUresult CUDAAPI cuStreamDestroy(CUstream handle) {
 }
 
 CUresult CUDAAPI cuStreamSynchronize(CUstream handle) {
-  return with_stream(Call::kStreamSynchronize, handle,
-                     [](Process&, Stream& stream) { return stream.synchronize("cuStreamSynchronize"); });
+  return with_stream(Call::kStreamSynchronize, handle, [](Process& process, Stream& stream) {
+    const CUresult result = stream.synchronize("cuStreamSynchronize");
+    process.pools.synchronised();
+    return result;
+  });
 }
 
 CUresult CUDAAPI cuStreamQuery(CUstream handle) {
@@ -91,6 +94,23 @@ CUresult CUDAAPI cuStreamGetCtx(CUstream handle, CUcontext* context) {
   return with_stream(Call::kStreamGetCtx, handle, [&](Process&, const Stream& stream) {
     if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *context = stream.context().handle();
+    return CUDA_SUCCESS;
+  });
+}
+
+// [cuda.h] Unique while the program runs; default streams have one too.
+CUresult CUDAAPI cuStreamGetId(CUstream handle, unsigned long long* id) {
+  return with_stream(Call::kStreamGetId, handle, [&](Process&, const Stream& stream) {
+    if (id == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *id = stream.id;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult CUDAAPI cuStreamGetDevice(CUstream handle, CUdevice* device) {
+  return with_stream(Call::kStreamGetDevice, handle, [&](Process&, const Stream& stream) {
+    if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *device = stream.context().device;
     return CUDA_SUCCESS;
   });
 }

@@ -8,15 +8,6 @@ using namespace allranks::sim;
 
 namespace {
 
-// Waits for all work of the process, as unmapping and changing rights do.
-CUresult synchronize_process(const Process& process) {
-  CUresult result = CUDA_SUCCESS;
-  for (const Context* context : process.contexts()) {
-    if (result == CUDA_SUCCESS) result = context->streams->synchronize_all("cuCtxSynchronize");
-  }
-  return result;
-}
-
 bool is_device(const Process& process, int id) { return id >= 0 && id < process.node().machine.device_count; }
 
 // The reservation that holds [address, address + size), made by cuMemAddressReserve.
@@ -151,7 +142,7 @@ CUresult CUDAAPI cuMemUnmap(CUdeviceptr address, size_t size) {
     for (auto mapping = space.mappings.lower_bound(address);
          mapping != space.mappings.end() && mapping->first < address + size;) {
       const auto next = std::next(mapping);
-      if (!mapping->second.plain) {
+      if (mapping->second.origin == Origin::kMapped) {
         nothing = false;
         const CUmemGenericAllocationHandle handle = mapping->second.handle;
         space.mappings.erase(mapping);
@@ -210,11 +201,20 @@ CUresult CUDAAPI cuMemGetAccess(unsigned long long* flags, const CUmemLocation* 
     if (!is_device(process, location->id)) return CUDA_ERROR_INVALID_DEVICE;
     const auto mapping = process.space.mapping_at(address);
     if (mapping == process.space.mappings.end()) return CUDA_ERROR_INVALID_VALUE;
-    if (mapping->second.plain) return CUDA_SUCCESS;
+    if (mapping->second.origin == Origin::kPlain) return CUDA_SUCCESS;
     const auto device = static_cast<std::size_t>(location->id);
     if (mapping->second.rights.read.test(device)) *flags = CU_MEM_ACCESS_FLAGS_PROT_READ;
     if (mapping->second.rights.write.test(device)) *flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     return CUDA_SUCCESS;
+  });
+}
+
+// [cuda.h] A DMA-BUF descriptor, where the device attribute says so; here it does not.
+CUresult CUDAAPI cuMemGetHandleForAddressRange(void* handle, CUdeviceptr, size_t size, CUmemRangeHandleType type,
+                                               unsigned long long) {
+  return entry_in_context(Call::kMemGetHandleForAddressRange, [&](Process&, const Context&) {
+    if (handle == nullptr || size == 0 || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD) return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_ERROR_NOT_SUPPORTED;
   });
 }
 

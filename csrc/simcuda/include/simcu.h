@@ -198,14 +198,14 @@ SIMCU_EXPORT const char* simcuCallName(uint16_t call); /* NULL past the last one
 /* Things that hardware tolerates, or leaves undefined, although they are wrong; and sticky errors with their
  * place. As a JSON array: [{"rank": r, "step": s, "owner": o, "kind": text, "call": text, "detail": text,
  * "assumption": text or null}]. Kinds: over_release, unmap_of_nothing, unsupported, illegal_address,
- * multicast_read, multicast_unbound, freed_while_bound, swallowed. */
+ * multicast_read, multicast_unbound, freed_while_bound, freed_while_open, use_after_free, swallowed. */
 SIMCU_EXPORT size_t simcuIncidents(simcuNode node, char* text, size_t capacity);
 
 /* ---- ledger and oracle ---------------------------------------------------------------------------------- */
 
 typedef enum simcuLedgerKind {
   SIMCU_LEDGER_ALLOCATION = 0,  /* physical memory of cuMemCreate: a handle value of a process, with references */
-  SIMCU_LEDGER_PLAIN = 1,       /* cuMemAlloc */
+  SIMCU_LEDGER_PLAIN = 1,       /* cuMemAlloc, cuMemAllocAsync */
   SIMCU_LEDGER_RESERVATION = 2, /* cuMemAddressReserve */
   SIMCU_LEDGER_MAPPING = 3,     /* cuMemMap */
   SIMCU_LEDGER_MULTICAST = 4,   /* multicast object: a handle value of a process, with references */
@@ -215,7 +215,9 @@ typedef enum simcuLedgerKind {
   SIMCU_LEDGER_EVENT = 8,
   SIMCU_LEDGER_MODULE = 9,
   SIMCU_LEDGER_CONTEXT = 10, /* primary context, references = retains */
-  SIMCU_LEDGER_HOST = 11     /* page-locked host memory */
+  SIMCU_LEDGER_HOST = 11,    /* page-locked host memory */
+  SIMCU_LEDGER_POOL = 12,    /* memory pool: made, or imported */
+  SIMCU_LEDGER_IMPORTED = 13 /* memory of another process: cuIpcOpenMemHandle, cuMemPoolImportPointer */
 } simcuLedgerKind;
 
 typedef struct simcuLedgerEntry {

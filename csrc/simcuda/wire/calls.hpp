@@ -23,6 +23,11 @@ struct RemoteCall<Function, CUresult (*)(Types...)> {
     return (!std::is_same_v<shape<Index>, Unknown> && ...);
   }(std::index_sequence_for<Types...>{});
 
+  // True: a stream may call a function of the client later.
+  static constexpr bool kCallsBack = []<std::size_t... Index>(std::index_sequence<Index...>) {
+    return (std::is_same_v<shape<Index>, wire::Function> || ...);
+  }(std::index_sequence_for<Types...>{});
+
   template <std::size_t... Index>
   static auto slots_of(std::index_sequence<Index...>)
       -> std::tuple<Slot<std::tuple_element_t<Index, Arguments>, shape<Index>, Index>...>;

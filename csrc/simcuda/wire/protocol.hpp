@@ -24,8 +24,9 @@ inline constexpr std::uint64_t kProtocol =
     0x414c'4c52'0001'0000ull | (static_cast<std::uint64_t>(Remote::kCount) << 4) | (sizeof(CUmemAllocationProp) & 15u);
 
 // The first connection of a process is its life line: nothing more is said on it, and its hang-up is the process's
-// death. Every thread that calls the driver has another one, on which calls and answers alternate.
-enum class Purpose : std::uint32_t { kLifeLine = 0, kCalls = 1 };
+// death. Every thread that calls the driver has another one, on which calls and answers alternate. Over one more the
+// broker has functions of the client called.
+enum class Purpose : std::uint32_t { kLifeLine = 0, kCalls = 1, kHostFunctions = 2 };
 
 struct Hello {
   std::uint64_t protocol = kProtocol;
@@ -38,11 +39,13 @@ struct Hello {
 };
 
 // What a message from the broker is. Before it answers a call it may ask for the client's memory, if the kernel does
-// not let it have that.
+// not let it have that, and say what the driver does not need any more.
 enum class Kind : std::uint32_t {
   kAnswer = 0,
-  kReadMemory = 1,  // address, size; the client sends 1 and the bytes, or 0
-  kWriteMemory = 2  // address, size, bytes; the client sends 1 or 0
+  kReadMemory = 1,   // address, size; the client sends 1 and the bytes, or 0
+  kWriteMemory = 2,  // address, size, bytes; the client sends 1 or 0
+  kUnmapMemory = 3,  // address, size; the client sends 1 or 0
+  kCallFunction = 4  // a HostFunction, over its own connection; the client sends 1 when it begins, 0 when it has ended
 };
 inline constexpr std::size_t kMemoryPiece = std::size_t{64} * 1024;
 

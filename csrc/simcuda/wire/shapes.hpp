@@ -39,6 +39,11 @@ template <std::size_t Type>
 struct DescriptorOut {};  // void* to what an export gives; argument number Type says which type of handle
 template <std::size_t Type>
 struct DescriptorIn {};  // what is imported, passed as if it were a pointer
+template <std::size_t Size>
+struct OwnMemory {};  // void* into the caller's memory; null on its way when not all of argument number Size is there
+template <std::size_t Size>
+struct OwnPages {};  // void**: argument number Size bytes, which the caller maps and keeps if the call succeeds
+struct Function {};  // of the caller, which calls it when a stream gets there
 struct Unknown {};
 
 inline constexpr std::uint64_t kLongestArray = 4096;
@@ -64,6 +69,27 @@ constexpr std::size_t pointer_attribute_bytes(CUpointer_attribute attribute) {
     case CU_POINTER_ATTRIBUTE_MAPPED:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: return 4;
+    default: return 0;
+  }
+}
+
+// The same behind data of cuMemPoolGetAttribute and cuMemPoolSetAttribute.
+constexpr std::size_t pool_attribute_bytes(CUmemPool_attribute attribute) {
+  switch (attribute) {
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+    case CU_MEMPOOL_ATTR_MAX_POOL_SIZE: return 8;
+    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
+    case CU_MEMPOOL_ATTR_ALLOCATION_TYPE:
+    case CU_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES:
+    case CU_MEMPOOL_ATTR_LOCATION_ID:
+    case CU_MEMPOOL_ATTR_LOCATION_TYPE:
+    case CU_MEMPOOL_ATTR_HW_DECOMPRESS_ENABLED: return 4;
     default: return 0;
   }
 }
@@ -156,6 +182,42 @@ template <>
 struct Declared<&cuPointerGetAttributes> : Are<Auto, Array<0>, MeasuredEach<0, 1, &pointer_attribute_bytes>, Auto> {};
 template <>
 struct Declared<&cuPointerSetAttribute> : Are<Head<sizeof(int)>, Auto, Auto> {};
+template <>
+struct Declared<&cuMemHostAlloc> : Are<OwnPages<1>, Auto, Auto> {};
+template <>
+struct Declared<&cuMemAllocHost> : Are<OwnPages<1>, Auto> {};
+template <>
+struct Declared<&cuMemHostRegister> : Are<OwnMemory<1>, Auto, Auto> {};
+template <>
+struct Declared<&cuMemFreeHost> : Are<Value> {};
+template <>
+struct Declared<&cuMemHostUnregister> : Are<Value> {};
+template <>
+struct Declared<&cuMemHostGetDevicePointer> : Are<Auto, Value, Auto> {};
+template <>
+struct Declared<&cuMemHostGetFlags> : Are<Auto, Value> {};
+template <>
+struct Declared<&cuMemPoolGetAttribute> : Are<Auto, Auto, Measured<1, &pool_attribute_bytes>> {};
+template <>
+struct Declared<&cuMemPoolSetAttribute> : Are<Auto, Auto, Measured<1, &pool_attribute_bytes>> {};
+template <>
+struct Declared<&cuMemPoolSetAccess> : Are<Auto, Array<2>, Auto> {};
+template <>
+struct Declared<&cuMemPoolExportToShareableHandle> : Are<DescriptorOut<2>, Auto, Auto, Auto> {};
+template <>
+struct Declared<&cuMemPoolImportFromShareableHandle> : Are<Auto, DescriptorIn<2>, Auto, Auto> {};
+// It exports nothing yet.
+template <>
+struct Declared<&cuMemGetHandleForAddressRange> : Are<Presence, Auto, Auto, Auto, Auto> {};
+template <>
+struct Declared<&cuStreamBatchMemOp> : Are<Auto, Auto, Array<1>, Auto> {};
+template <>
+struct Declared<&cuLaunchHostFunc> : Are<Auto, Function, Value> {};
+template <>
+struct Declared<&cuStreamAddCallback> : Are<Auto, Function, Value, Auto> {};
+// There is never a capture whose graph could be told.
+template <>
+struct Declared<&cuStreamGetCaptureInfo> : Are<Auto, Auto, Auto, Presence, Presence, Presence, Presence> {};
 // A client's module is machine code, or for this simulator's own kernels useless: they are functions of the client.
 template <>
 struct Declared<&cuModuleLoadData> : Are<Auto, Head<sizeof(std::uint64_t)>> {};

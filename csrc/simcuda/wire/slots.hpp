@@ -10,6 +10,7 @@
 #include <string>
 
 #include "message.hpp"
+#include "own_pages.hpp"
 #include "shapes.hpp"
 
 namespace allranks::sim::wire {
@@ -68,7 +69,7 @@ struct Slot<T, Presence, Index> : Pointer<Index> {
     return true;
   }
   bool take(Reader& in) { return in.take(this->present); }
-  T argument() { return this->present ? reinterpret_cast<T>(&somewhere) : nullptr; }
+  T argument() { return this->present ? static_cast<T>(static_cast<void*>(&somewhere)) : nullptr; }
 };
 
 template <typename E, std::size_t Index>
@@ -342,6 +343,49 @@ struct Slot<void*, DescriptorIn<Type>, Index> : OneWay {
     return true;
   }
   void* argument() { return value; }
+};
+
+template <typename T, std::size_t Index>
+struct Slot<T, Function, Index> : Slot<T, Value, Index> {};
+
+template <std::size_t Size, std::size_t Index>
+struct Slot<void*, OwnMemory<Size>, Index> : Slot<void*, Value, Index> {
+  template <typename Arguments>
+  static bool put(Writer& out, const Arguments& all) {
+    void* const given = std::get<Index>(all);
+    out.put(is_own_memory(given, std::get<Size>(all)) ? given : nullptr);
+    return true;
+  }
+};
+
+template <std::size_t Size, std::size_t Index>
+struct Slot<void**, OwnPages<Size>, Index> : Pointer<Index> {
+  void* pages = nullptr;
+
+  template <typename Arguments>
+  static bool put(Writer& out, const Arguments& all) {
+    if (!Pointer<Index>::put_presence(out, all)) return true;
+    out.put(std::get<Size>(all) == 0 ? nullptr : own_pages(std::get<Size>(all)));
+    return true;
+  }
+  bool take(Reader& in) { return in.take(this->present) && (!this->present || in.take(pages)); }
+  void** argument() { return this->present ? &pages : nullptr; }
+  template <typename Arguments>
+  void put_back(Writer& out, CUresult result, const Arguments&) {
+    if (!this->present) return;
+    out.put(pages);
+    out.put(result == CUDA_SUCCESS);
+  }
+  template <typename Arguments>
+  static bool take_back(Reader& in, const Arguments& all) {
+    void* mapped = nullptr;
+    bool kept = false;
+    if (std::get<Index>(all) == nullptr) return true;
+    if (!in.take(mapped) || !in.take(kept)) return false;
+    if (kept) *std::get<Index>(all) = mapped;
+    if (!kept && mapped != nullptr) munmap(mapped, std::get<Size>(all));
+    return true;
+  }
 };
 
 }  // namespace allranks::sim::wire

@@ -31,6 +31,8 @@ LEDGER_KINDS: Final = (
     "module",
     "context",
     "host",
+    "pool",
+    "imported",
 )
 
 CALL_DTYPE: Final = np.dtype([("step", "<u4"), ("call", "<u2"), ("owner", "<u2"), ("result", "<i4")])

@@ -1,0 +1,77 @@
+// Copies between contexts, which need no peer access: each end is reached as its own context's device reaches it.
+#include "cuda_api.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "../copy.hpp"
+
+using namespace allranks::sim;
+
+namespace {
+
+struct Peers {
+  Access destination;
+  Access source;
+};
+
+CUresult code_of(AccessFault fault) {
+  if (fault == AccessFault::kNone) return CUDA_SUCCESS;
+  return fault == AccessFault::kMulticastUnbound ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult carry_out(const Peers& peers, CUdeviceptr destination, CUdeviceptr source, std::uint64_t size) {
+  constexpr std::uint64_t kPiece = 256 * 1024;
+  std::vector<unsigned char> buffer(std::min(size, kPiece));
+  for (std::uint64_t done = 0; done < size; done += kPiece) {
+    const std::uint64_t now = std::min(kPiece, size - done);
+    AccessFault fault = read_bytes(peers.source, buffer.data(), source + done, now);
+    if (fault == AccessFault::kNone) fault = write_bytes(peers.destination, destination + done, buffer.data(), now);
+    if (fault != AccessFault::kNone) return code_of(fault);
+  }
+  return CUDA_SUCCESS;
+}
+
+// Appends the copy to the stream; `number`: of that work, 0 if there is none.
+CUresult enqueue(Process& process, Stream& stream, CUdeviceptr destination, CUcontext to, CUdeviceptr source,
+                 CUcontext from, std::uint64_t size, std::uint64_t* number) {
+  const Context* const writer = process.context_with(to);
+  const Context* const reader = process.context_with(from);
+  *number = 0;
+  if (writer == nullptr || reader == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!writer->active || !reader->active) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  if (size == 0) return CUDA_SUCCESS;
+  const Label& label = this_thread().label;
+  const Peers peers{.destination = {.process = process, .device = writer->device, .label = label},
+                    .source = {.process = process, .device = reader->device, .label = label}};
+  AccessFault fault = check_range(peers.destination, destination, size, true);
+  if (fault == AccessFault::kNone) fault = check_range(peers.source, source, size, false);
+  if (fault != AccessFault::kNone) return code_of(fault);
+  *number = stream.enqueue(name_of(this_thread().call), [=] { return carry_out(peers, destination, source, size); });
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult CUDAAPI cuMemcpyPeer(CUdeviceptr destination, CUcontext to, CUdeviceptr source, CUcontext from, size_t size) {
+  return entry_in_context(Call::kMemcpyPeer, [&](Process& process, const Context& context) {
+    std::uint64_t number = 0;
+    Stream& stream = context.streams->legacy();
+    const CUresult result = enqueue(process, stream, destination, to, source, from, size, &number);
+    return result != CUDA_SUCCESS || number == 0 ? result : stream.wait_for(number, "cuMemcpyPeer");
+  });
+}
+
+CUresult CUDAAPI cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext to, CUdeviceptr source, CUcontext from,
+                                   size_t size, CUstream handle) {
+  return entry_in_context(Call::kMemcpyPeerAsync, [&](Process& process, const Context&) {
+    std::uint64_t number = 0;
+    Stream* const stream = find_stream(process, handle);
+    if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    return enqueue(process, *stream, destination, to, source, from, size, &number);
+  });
+}
+
+}  // extern "C"
