@@ -15,7 +15,7 @@ from pathlib import Path
 DEFINITION = re.compile(r"^CUresult CUDAAPI (cu[A-Z]\w*)\(", re.MULTILINE)
 PROTOTYPE = re.compile(r"\bCUresult\s+(?:CUDAAPI\s+)?(cu[A-Z]\w*)\s*\(")
 RENAMING = re.compile(r"^\s*#define\s+(cu[A-Z]\w*)\s+(?:__CUDA_API_PT(DS|SZ)\()?(cu[A-Z]\w*)\)?\s*$", re.MULTILINE)
-ERROR = r"/\*\*(?P<comment>(?:(?!\*/).)*?)\*/\s*(?P<name>{name})\s*=\s*(?P<code>\d+)"
+ERROR = r"/\*\*(?P<comment>(?:(?!\*/).)*?)\*/\s*,?\s*(?P<name>{name})\s*=\s*(?P<code>\d+)"
 DRIVER_ERROR = r"CUDA_(?:SUCCESS|ERROR_\w+)"
 TYPEDEF = re.compile(r"\bCUDAAPI \*PFN_(cu[A-Z]\w*?)_v(\d+)(_ptds|_ptsz)?\)")
 

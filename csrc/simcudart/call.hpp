@@ -36,6 +36,16 @@ cudaError_t call(Needs needs, const Body& body) {
   return remember(error);
 }
 
+// Runs body() for a pointer that it sets. Known of the runtime: no bytes are no memory, and no error.
+template <typename Body>
+cudaError_t allocate(void** pointer, size_t bytes, const Body& body) {
+  return call(Needs::kContext, [&] {
+    if (pointer == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *pointer = nullptr;
+    return bytes == 0 ? CUDA_SUCCESS : body();
+  });
+}
+
 inline CUdeviceptr address_of(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
 inline CUdeviceptr* address_in(void** pointer) { return reinterpret_cast<CUdeviceptr*>(pointer); }
 

@@ -74,9 +74,8 @@ def main(include: Path, output: Path, sources: list[Path]) -> None:
         elif kind == "DS" and {name, f"{name}Async"} <= defined:
             text = on_own_stream(name, parameters)
         variants[variant] = text
-    stubs = sorted(
-        ({*declared, *declarations_of(interop), *ELSEWHERE} - defined - set(variants)) | {name for name, text in variants.items() if not text}
-    )
+    known = {*declared, *declarations_of(interop), *ELSEWHERE, *variants}
+    stubs = sorted(known - defined - {name for name, text in variants.items() if text})
     lines = [
         "// Generated from cuda_runtime_api.h; not for editing.",
         '#include "call.hpp"',

@@ -3,20 +3,6 @@
 
 using namespace allranks::cudart;
 
-namespace {
-
-// Known of the runtime: no bytes are no memory, and no error.
-template <typename Body>
-cudaError_t allocate(void** pointer, size_t bytes, const Body& body) {
-  return call(Needs::kContext, [&] {
-    if (pointer == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *pointer = nullptr;
-    return bytes == 0 ? CUDA_SUCCESS : body();
-  });
-}
-
-}  // namespace
-
 extern "C" {
 
 cudaError_t CUDARTAPI cudaMalloc(void** pointer, size_t bytes) {
@@ -94,7 +80,7 @@ cudaError_t CUDARTAPI cudaPointerGetAttributes(cudaPointerAttributes* attributes
     CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
                                     CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
                                     CU_POINTER_ATTRIBUTE_HOST_POINTER};
-    void* answers[] = {&type, &device, &managed, &on_device, &on_host};
+    void* answers[] = {&type, &device, &managed, &on_device, static_cast<void*>(&on_host)};
     const CUresult result = ALLRANKS_DRIVER(cuPointerGetAttributes)(5, wanted, answers, address_of(pointer));
     if (result != CUDA_SUCCESS) return result;
     *attributes = {.type = managed != 0 ? cudaMemoryTypeManaged : static_cast<cudaMemoryType>(type),

@@ -20,16 +20,6 @@ CUmemAllocationHandleType driver_type(cudaMemAllocationHandleType type) {
   return static_cast<CUmemAllocationHandleType>(type);
 }
 
-// [cuda_runtime_api.h] As of cudaMalloc, no bytes are no memory.
-template <typename Body>
-cudaError_t allocate(void** pointer, size_t bytes, const Body& body) {
-  return call(Needs::kContext, [&] {
-    if (pointer == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *pointer = nullptr;
-    return bytes == 0 ? CUDA_SUCCESS : body();
-  });
-}
-
 }  // namespace
 
 extern "C" {

@@ -18,10 +18,10 @@ struct SizeRow {
   CUdevice_attribute attribute;
 };
 
-struct ArrayRow {
-  std::size_t offset;  // of its first element
-  CUdevice_attribute attributes[3];
-  std::size_t count;
+// Elements of arrays, and fields without a sign.
+struct PlaceRow {
+  std::size_t offset;
+  CUdevice_attribute attribute;
 };
 
 constexpr NumberRow kNumbers[] = {
@@ -98,51 +98,53 @@ constexpr SizeRow kSizes[] = {
     {&cudaDeviceProp::reservedSharedMemPerBlock, CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK},
 };
 
-#define ALLRANKS_ARRAY(field, ...) \
-  {offsetof(cudaDeviceProp, field), {__VA_ARGS__}, sizeof(cudaDeviceProp::field) / sizeof(int)}
-constexpr ArrayRow kArrays[] = {
-    ALLRANKS_ARRAY(maxThreadsDim, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y,
-                   CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z),
-    ALLRANKS_ARRAY(maxGridSize, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
-                   CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z),
-    ALLRANKS_ARRAY(maxTexture2D, CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_WIDTH,
-                   CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_HEIGHT),
-    ALLRANKS_ARRAY(maxTexture2DMipmap, CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_MIPMAPPED_WIDTH,
-                   CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_MIPMAPPED_HEIGHT),
-    ALLRANKS_ARRAY(maxTexture2DLinear, CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LINEAR_WIDTH,
-                   CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LINEAR_HEIGHT,
-                   CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LINEAR_PITCH),
-    ALLRANKS_ARRAY(maxTexture2DGather, CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_GATHER_WIDTH,
-                   CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_GATHER_HEIGHT),
-    ALLRANKS_ARRAY(maxTexture3D, CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_WIDTH,
-                   CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_HEIGHT, CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_DEPTH),
-    ALLRANKS_ARRAY(maxTexture3DAlt, CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_WIDTH_ALTERNATE,
-                   CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_HEIGHT_ALTERNATE,
-                   CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_DEPTH_ALTERNATE),
-    ALLRANKS_ARRAY(maxTexture1DLayered, CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LAYERED_WIDTH,
-                   CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LAYERED_LAYERS),
-    ALLRANKS_ARRAY(maxTexture2DLayered, CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LAYERED_WIDTH,
-                   CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LAYERED_HEIGHT,
-                   CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LAYERED_LAYERS),
-    ALLRANKS_ARRAY(maxTextureCubemapLayered, CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURECUBEMAP_LAYERED_WIDTH,
-                   CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURECUBEMAP_LAYERED_LAYERS),
-    ALLRANKS_ARRAY(maxSurface2D, CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_WIDTH,
-                   CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_HEIGHT),
-    ALLRANKS_ARRAY(maxSurface3D, CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE3D_WIDTH,
-                   CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE3D_HEIGHT, CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE3D_DEPTH),
-    ALLRANKS_ARRAY(maxSurface1DLayered, CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE1D_LAYERED_WIDTH,
-                   CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE1D_LAYERED_LAYERS),
-    ALLRANKS_ARRAY(maxSurface2DLayered, CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_LAYERED_WIDTH,
-                   CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_LAYERED_HEIGHT,
-                   CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_LAYERED_LAYERS),
-    ALLRANKS_ARRAY(maxSurfaceCubemapLayered, CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACECUBEMAP_LAYERED_WIDTH,
-                   CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACECUBEMAP_LAYERED_LAYERS),
-    ALLRANKS_ARRAY(gpuDirectRDMAFlushWritesOptions, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS),
-    ALLRANKS_ARRAY(memoryPoolSupportedHandleTypes, CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES),
-    ALLRANKS_ARRAY(gpuPciDeviceID, CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID),
-    ALLRANKS_ARRAY(gpuPciSubsystemID, CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID),
+constexpr PlaceRow kPlaces[] = {
+    {offsetof(cudaDeviceProp, maxThreadsDim[0]), CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X},
+    {offsetof(cudaDeviceProp, maxThreadsDim[1]), CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y},
+    {offsetof(cudaDeviceProp, maxThreadsDim[2]), CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z},
+    {offsetof(cudaDeviceProp, maxGridSize[0]), CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X},
+    {offsetof(cudaDeviceProp, maxGridSize[1]), CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y},
+    {offsetof(cudaDeviceProp, maxGridSize[2]), CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z},
+    {offsetof(cudaDeviceProp, maxTexture2D[0]), CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_WIDTH},
+    {offsetof(cudaDeviceProp, maxTexture2D[1]), CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_HEIGHT},
+    {offsetof(cudaDeviceProp, maxTexture2DMipmap[0]), CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_MIPMAPPED_WIDTH},
+    {offsetof(cudaDeviceProp, maxTexture2DMipmap[1]), CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_MIPMAPPED_HEIGHT},
+    {offsetof(cudaDeviceProp, maxTexture2DLinear[0]), CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LINEAR_WIDTH},
+    {offsetof(cudaDeviceProp, maxTexture2DLinear[1]), CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LINEAR_HEIGHT},
+    {offsetof(cudaDeviceProp, maxTexture2DLinear[2]), CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LINEAR_PITCH},
+    {offsetof(cudaDeviceProp, maxTexture2DGather[0]), CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_GATHER_WIDTH},
+    {offsetof(cudaDeviceProp, maxTexture2DGather[1]), CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_GATHER_HEIGHT},
+    {offsetof(cudaDeviceProp, maxTexture3D[0]), CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_WIDTH},
+    {offsetof(cudaDeviceProp, maxTexture3D[1]), CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_HEIGHT},
+    {offsetof(cudaDeviceProp, maxTexture3D[2]), CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_DEPTH},
+    {offsetof(cudaDeviceProp, maxTexture3DAlt[0]), CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_WIDTH_ALTERNATE},
+    {offsetof(cudaDeviceProp, maxTexture3DAlt[1]), CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_HEIGHT_ALTERNATE},
+    {offsetof(cudaDeviceProp, maxTexture3DAlt[2]), CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE3D_DEPTH_ALTERNATE},
+    {offsetof(cudaDeviceProp, maxTexture1DLayered[0]), CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LAYERED_WIDTH},
+    {offsetof(cudaDeviceProp, maxTexture1DLayered[1]), CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LAYERED_LAYERS},
+    {offsetof(cudaDeviceProp, maxTexture2DLayered[0]), CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LAYERED_WIDTH},
+    {offsetof(cudaDeviceProp, maxTexture2DLayered[1]), CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LAYERED_HEIGHT},
+    {offsetof(cudaDeviceProp, maxTexture2DLayered[2]), CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LAYERED_LAYERS},
+    {offsetof(cudaDeviceProp, maxTextureCubemapLayered[0]), CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURECUBEMAP_LAYERED_WIDTH},
+    {offsetof(cudaDeviceProp, maxTextureCubemapLayered[1]), CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURECUBEMAP_LAYERED_LAYERS},
+    {offsetof(cudaDeviceProp, maxSurface2D[0]), CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_WIDTH},
+    {offsetof(cudaDeviceProp, maxSurface2D[1]), CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_HEIGHT},
+    {offsetof(cudaDeviceProp, maxSurface3D[0]), CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE3D_WIDTH},
+    {offsetof(cudaDeviceProp, maxSurface3D[1]), CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE3D_HEIGHT},
+    {offsetof(cudaDeviceProp, maxSurface3D[2]), CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE3D_DEPTH},
+    {offsetof(cudaDeviceProp, maxSurface1DLayered[0]), CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE1D_LAYERED_WIDTH},
+    {offsetof(cudaDeviceProp, maxSurface1DLayered[1]), CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE1D_LAYERED_LAYERS},
+    {offsetof(cudaDeviceProp, maxSurface2DLayered[0]), CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_LAYERED_WIDTH},
+    {offsetof(cudaDeviceProp, maxSurface2DLayered[1]), CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_LAYERED_HEIGHT},
+    {offsetof(cudaDeviceProp, maxSurface2DLayered[2]), CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE2D_LAYERED_LAYERS},
+    {offsetof(cudaDeviceProp, maxSurfaceCubemapLayered[0]), CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACECUBEMAP_LAYERED_WIDTH},
+    {offsetof(cudaDeviceProp, maxSurfaceCubemapLayered[1]), CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACECUBEMAP_LAYERED_LAYERS},
+    {offsetof(cudaDeviceProp, gpuDirectRDMAFlushWritesOptions),
+     CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS},
+    {offsetof(cudaDeviceProp, memoryPoolSupportedHandleTypes), CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES},
+    {offsetof(cudaDeviceProp, gpuPciDeviceID), CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID},
+    {offsetof(cudaDeviceProp, gpuPciSubsystemID), CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID},
 };
-#undef ALLRANKS_ARRAY
 
 // A driver older than the attribute does not know it; its field stays 0.
 int attribute(int device, CUdevice_attribute wanted) {
@@ -155,11 +157,9 @@ void fill(cudaDeviceProp& properties, int device) {
   for (const SizeRow& row : kSizes) {
     properties.*row.field = static_cast<std::size_t>(attribute(device, row.attribute));
   }
-  for (const ArrayRow& row : kArrays) {
-    for (std::size_t i = 0; i < row.count; ++i) {
-      const int value = attribute(device, row.attributes[i]);
-      std::memcpy(reinterpret_cast<char*>(&properties) + row.offset + i * sizeof value, &value, sizeof value);
-    }
+  for (const PlaceRow& row : kPlaces) {
+    const int value = attribute(device, row.attribute);
+    std::memcpy(reinterpret_cast<char*>(&properties) + row.offset, &value, sizeof value);
   }
 }
 
