@@ -23,6 +23,8 @@ FatBinary* binary_of(void** handle) { return reinterpret_cast<FatBinary*>(handle
 
 }  // namespace
 
+// NOLINTBEGIN(bugprone-reserved-identifier): the names are the compiler's.
+
 ALLRANKS_COMPILER void** CUDARTAPI __cudaRegisterFatBinary(void* wrapper) {
   return reinterpret_cast<void**>(registry().add_binary(static_cast<const FatBinaryWrapper*>(wrapper)->image));
 }
@@ -95,3 +97,5 @@ ALLRANKS_COMPILER cudaError_t CUDARTAPI __cudaLaunchKernel_ptsz(cudaKernel_t han
   return cudaLaunchKernel(handle, grid, block, arguments, shared_bytes,
                           stream == nullptr ? cudaStreamPerThread : stream);
 }
+
+// NOLINTEND(bugprone-reserved-identifier)
