@@ -53,6 +53,12 @@ def cuda_folders() -> list[Path]:
     return [ROOT / "csrc" / "simcudart" / "include", Path(found)]
 
 
+def compile_program(*command: str | Path) -> None:
+    """Run a compiler, without what is preloaded into tests of sanitized libraries."""
+    plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    subprocess.run([str(word) for word in command], env=plain, check=True)
+
+
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Compile runtime.cpp, and link it to the library as a program is linked to the real one."""
@@ -61,9 +67,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("runtime") / "runtime"
     includes = [f"-I{folder}" for folder in cuda_folders()]
     links = [f"-L{client_folder()}", "-l:libcudart.so.13", "-pthread"]
-    subprocess.run(
-        [COMPILER, "-std=c++20", *includes, str(PROGRAMS / "runtime.cpp"), "-o", str(output), *links], check=True
-    )
+    compile_program(COMPILER, "-std=c++20", *includes, PROGRAMS / "runtime.cpp", "-o", output, *links)
     return output
 
 
@@ -89,8 +93,7 @@ def test_nvcc(sim_run: SimRun, tmp_path: Path) -> None:
     if nvcc is None:
         pytest.skip("no nvcc here: a CUDA toolkit has it")
     output = tmp_path / "kernel"
-    command = [nvcc, "-cudart", "shared", "-arch=sm_90", str(PROGRAMS / "kernel.cu"), "-o", str(output)]
-    subprocess.run(command, check=True)
+    compile_program(nvcc, "-cudart", "shared", "-arch=sm_90", PROGRAMS / "kernel.cu", "-o", output)
     ran = sim_run(2, [str(output)])
     assert ran.code == 0, ran.err
     assert sorted(ran.out.splitlines()) == ["[0] launched", "[1] launched"]
@@ -115,7 +118,7 @@ def test_a_driver_that_lacks_functions_is_answered_for(tmp_path: Path) -> None:
         pytest.skip(f"no {COMPILER} here: set CXX to a C++ compiler")
     (tmp_path / "driver.cpp").write_text('extern "C" int cuInit(unsigned) { return 0; }\n', encoding="utf-8")
     driver = tmp_path / "libcuda.so.1"
-    subprocess.run([COMPILER, "-shared", "-fPIC", str(tmp_path / "driver.cpp"), "-o", str(driver)], check=True)
+    compile_program(COMPILER, "-shared", "-fPIC", tmp_path / "driver.cpp", "-o", driver)
     zeros = subprocess.run(
         program("runtime_zeros_anywhere", str(LIBRARY)),
         env=environment() | {"LD_LIBRARY_PATH": str(tmp_path)},
@@ -164,6 +167,13 @@ def test_names_and_texts_of_errors_are_the_real_librarys() -> None:
         library.cudaGetErrorName.restype = library.cudaGetErrorString.restype = ctypes.c_char_p
         asked.append([(library.cudaGetErrorName(code), library.cudaGetErrorString(code)) for code in range(-1, 10002)])
     assert asked[0] == asked[1]
+
+
+def test_the_real_library_inside_of_another_one_is_refused_and_named(sim_run: SimRun) -> None:
+    text = "from cuda.bindings import runtime\nprint(int(runtime.cudaMalloc(100)[0]))"
+    ran = sim_run(1, [sys.executable, "-c", text])
+    assert ran.out == "[0] 801\n", ran.err  # cudaErrorNotSupported
+    assert ran.texts("unsupported") == ["cuGetExportTable"]
 
 
 def test_what_nvml_says(sim_run: SimRun) -> None:
