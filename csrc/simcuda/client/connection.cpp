@@ -145,7 +145,7 @@ CUresult Connection::lost() {
 Connection* Connection::open(wire::Purpose purpose) {
   State& own = state();
   const std::lock_guard lock(own.mutex);
-  const int socket = own.life_line < 0 ? -1 : reach(*own.node, own.hello, purpose);
+  const int socket = own.node && own.life_line >= 0 ? reach(*own.node, own.hello, purpose) : -1;
   if (socket < 0) return nullptr;
   own.connections.push_back(new Connection(socket));
   return own.connections.back();

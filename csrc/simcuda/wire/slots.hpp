@@ -61,7 +61,8 @@ struct Pointer : OneWay {
 
 template <typename T, std::size_t Index>
 struct Slot<T, Presence, Index> : Pointer<Index> {
-  void* somewhere = nullptr;
+  using Element = std::remove_pointer_t<T>;
+  std::conditional_t<std::is_void_v<Element>, void*, std::remove_cv_t<Element>> somewhere{};
 
   template <typename Arguments>
   static bool put(Writer& out, const Arguments& all) {
@@ -69,7 +70,7 @@ struct Slot<T, Presence, Index> : Pointer<Index> {
     return true;
   }
   bool take(Reader& in) { return in.take(this->present); }
-  T argument() { return this->present ? static_cast<T>(static_cast<void*>(&somewhere)) : nullptr; }
+  T argument() { return this->present ? static_cast<T>(&somewhere) : nullptr; }
 };
 
 template <typename E, std::size_t Index>

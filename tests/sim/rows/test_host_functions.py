@@ -53,7 +53,11 @@ def test_it_may_not_call_the_driver() -> None:
 
 def test_what_comes_after_sees_what_it_wrote() -> None:
     pointer, device = int(ok(driver.cuMemHostAlloc(8, 0))), int(ok(driver.cuMemAlloc(8)))
-    kept = launch(lambda data: ctypes.memset(pointer, 3, 8))
+
+    def change(_data: Any) -> None:
+        ctypes.memset(pointer, 3, 8)
+
+    kept = launch(change)
     ok(driver.cuMemcpyHtoDAsync(device, pointer, 8, 0))
     ok(driver.cuStreamSynchronize(0))
     assert (read(device, 8), kept is not None) == (b"\3" * 8, True)

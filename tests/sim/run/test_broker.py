@@ -2,84 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import importlib.resources
 import os
 import re
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, get_args
 
 import pytest
 
 from allranks import sim
 from allranks.errors import UsageError
-from allranks.sim.broker import NODE_VARIABLE, Broker, HostMemory, client_folder
-from tests.sim.run.conftest import ROOT, environment, python
+from allranks.sim.broker import NODE_VARIABLE, Broker, client_folder
+from tests.sim.run.conftest import (
+    LIMIT_S,
+    ROOT,
+    client,
+    client_environment,
+    eventually,
+    none_alive,
+    python,
+    waiting_client,
+)
 
-LIMIT_S = 60
 ENTRY = ROOT / "csrc" / "simcuda" / "entry"
 DEFINITION = re.compile(r"^CUresult CUDAAPI (cu[A-Z]\w*)\(", re.MULTILINE)
 RENAMING = re.compile(r"^\s*#define\s+(cu[A-Z]\w*)\s+(?:__CUDA_API_PT\w+\()?(cu[A-Z]\w*_v\d+)\)?\s*$", re.MULTILINE)
-
-
-@pytest.fixture(params=get_args(HostMemory))
-def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """Give a broker that reaches the memory of clients in either way."""
-    with Broker(sim.machine("h100", devices=2), host_memory=request.param) as made:
-        yield made
-
-
-def client_environment(broker: Broker, rank: int = 0) -> dict[str, str]:
-    return environment() | broker.environment(rank) | {"LD_LIBRARY_PATH": str(client_folder())}
-
-
-def client(broker: Broker, text: str, rank: int = 0) -> None:
-    """Run a client to its end."""
-    ran = subprocess.run(
-        python(text),
-        env=client_environment(broker, rank),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-
-
-@contextlib.contextmanager
-def waiting_client(broker: Broker, text: str) -> Iterator[subprocess.Popen[str]]:
-    """Give a client that has done something, and then waits for a line from us."""
-    command = python(f"{text}\nimport sys\nprint('done', flush=True)\nsys.stdin.readline()")
-    with subprocess.Popen(
-        command,
-        env=client_environment(broker),
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as running:
-        assert running.stdout is not None
-        try:
-            assert running.stdout.readline() == "done\n"
-            yield running
-        finally:
-            running.kill()
-
-
-def eventually(broker: Broker, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """Ask for the report until something is so."""
-    while not holds(report := broker.report()):
-        os.sched_yield()
-    return report
-
-
-def none_alive(report: dict[str, Any]) -> bool:
-    return not any(client["alive"] for client in report["clients"])
 
 
 def test_every_entry_point_is_carried_over() -> None:

@@ -1,7 +1,8 @@
-"""Shared memory and multicast, round after round, until it is done or somebody is gone: exit code 3 then."""
+"""Memory shared in every way, and multicast, for some rounds, or until somebody is gone: exit code 3 then."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 
@@ -16,11 +17,36 @@ from tests.sim.run.programs.client import (
     create_team,
     export,
     import_once,
+    ipc_handle,
     mapped,
     ok,
+    open_memory,
     start,
     unmapped,
 )
+
+NOTHING = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: None)
+
+
+def share_otherwise(star: Star) -> None:
+    """CUDA IPC, stream-ordered and page-locked memory, and a function that a stream calls."""
+    memory = answer("cuMemAlloc_v2", 100) if RANK == 0 else 0
+    if RANK == 0:
+        star.give(ipc_handle("cuIpcGetMemHandle", memory))
+    else:
+        memory = open_memory(star.take()[0])
+    host, pooled = answer("cuMemHostAlloc", 100, 0), answer("cuMemAllocAsync", 100, None)
+    ok("cuMemcpyAsync", pooled, host, 100, None)
+    ok("cuMemcpyAsync", memory, pooled, 100, None)
+    ok("cuLaunchHostFunc", None, NOTHING, None)
+    ok("cuMemFreeAsync", pooled, None)
+    ok("cuStreamSynchronize", None)
+    ok("cuMemFreeHost", host)
+    if RANK != 0:
+        ok("cuIpcCloseMemHandle", memory)
+    star.barrier()
+    if RANK == 0:
+        ok("cuMemFree_v2", memory)
 
 
 def turn(star: Star) -> None:
@@ -48,6 +74,7 @@ def turn(star: Star) -> None:
     ok("cuMemsetD8_v2", other, 1, 100)
     unmapped(other, GRANULE)
     ok("cuMemRelease", shared)
+    share_otherwise(star)
     star.barrier()
     unmapped(through, GRANULE)
     ok("cuMulticastUnbind", team, RANK, 0, GRANULE)

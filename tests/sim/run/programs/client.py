@@ -113,6 +113,29 @@ def read(address: int, size: int) -> bytes:
     return data.raw
 
 
+class IpcHandle(ctypes.Structure):
+    """A handle of CUDA IPC, which travels by value."""
+
+    _fields_ = (("reserved", ctypes.c_char * 64),)
+
+
+def ipc_handle(name: str, of: int) -> bytes:
+    """Give what `cuIpcGetMemHandle` or `cuIpcGetEventHandle` answers."""
+    handle = IpcHandle()
+    ok(name, ctypes.byref(handle), of)
+    return bytes(handle)
+
+
+def open_memory(handle: bytes) -> int:
+    """Open another process's memory."""
+    return answer("cuIpcOpenMemHandle_v2", IpcHandle.from_buffer_copy(handle), 1)
+
+
+def write(address: int, data: bytes) -> None:
+    """Copy host memory to the device."""
+    ok("cuMemcpyHtoD_v2", address, data, len(data))
+
+
 class Star:
     """Connections of rank 0 to the others, by a socket without a file."""
 
@@ -163,3 +186,8 @@ class Star:
                 raise ConnectionError("a rank is gone")
         if RANK == 0:
             self.give(b"all")
+
+    def wait_for_the_end(self) -> None:
+        """Other ranks: wait until rank 0 has ended."""
+        while self._links[0].recv(4096):
+            pass
