@@ -27,8 +27,8 @@ def describe(source: Path, folder: Path) -> None:
     (metadata / "entry_points.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def main(source: Path, stage: Path, simcuda: Path, client: Path, native: Path) -> None:
-    """Build the package folder `stage` anew."""
+def main(source: Path, stage: Path, simcuda: Path, native: Path, *run: Path) -> None:
+    """Build the package folder `stage` anew; `run`: the libraries that programs under ``sim run`` find."""
     shutil.rmtree(stage, ignore_errors=True)
     package = source / "csrc" / "python" / "allranks"
     for path in package.rglob("*"):
@@ -38,9 +38,10 @@ def main(source: Path, stage: Path, simcuda: Path, client: Path, native: Path) -
         if (source / name / "__init__.py").is_file():
             link(source / name, stage / name)
     link(simcuda.resolve(), stage / "sim" / "lib" / "libsimcuda.so")
-    link(client.resolve(), stage / "sim" / "run" / "libcuda.so.1")
+    for library in run:
+        link(library.resolve(), stage / "sim" / "run" / library.resolve().name)
     link(native, stage / native.name)
     describe(source, stage.parent)
 
 
-main(*map(Path, sys.argv[1:6]))
+main(*map(Path, sys.argv[1:]))

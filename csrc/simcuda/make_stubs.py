@@ -15,9 +15,8 @@ from pathlib import Path
 DEFINITION = re.compile(r"^CUresult CUDAAPI (cu[A-Z]\w*)\(", re.MULTILINE)
 PROTOTYPE = re.compile(r"\bCUresult\s+(?:CUDAAPI\s+)?(cu[A-Z]\w*)\s*\(")
 RENAMING = re.compile(r"^\s*#define\s+(cu[A-Z]\w*)\s+(?:__CUDA_API_PT(DS|SZ)\()?(cu[A-Z]\w*)\)?\s*$", re.MULTILINE)
-ERROR = re.compile(
-    r"/\*\*(?P<comment>(?:(?!\*/).)*?)\*/\s*(?P<name>CUDA_(?:SUCCESS|ERROR_\w+))\s*=\s*(?P<code>\d+)", re.DOTALL
-)
+ERROR = r"/\*\*(?P<comment>(?:(?!\*/).)*?)\*/\s*,?\s*(?P<name>{name})\s*=\s*(?P<code>\d+)"
+DRIVER_ERROR = r"CUDA_(?:SUCCESS|ERROR_\w+)"
 TYPEDEF = re.compile(r"\bCUDAAPI \*PFN_(cu[A-Z]\w*?)_v(\d+)(_ptds|_ptsz)?\)")
 
 
@@ -65,10 +64,10 @@ def names_of(header: str) -> tuple[set[str], dict[str, str]]:
     return names, renamed | BETWEEN
 
 
-def error_rows(header: str) -> list[str]:
-    """Give one initializer a code: number, name, and the first sentence of its comment."""
+def error_rows(header: str, name: str = DRIVER_ERROR) -> list[str]:
+    """Give one initializer a code with such a name: number, name, and the first sentence of its comment."""
     rows = []
-    for match in ERROR.finditer(header):
+    for match in re.finditer(ERROR.format(name=name), header, re.DOTALL):
         words = " ".join(line.strip(" *\t") for line in match["comment"].splitlines()).split()
         sentence = " ".join(words).replace("\\", "").replace('"', "'").split(". ")[0].rstrip(".")
         rows.append(f'    {{{match["code"]}, "{match["name"]}", "{sentence}"}},')

@@ -2,6 +2,7 @@
 #include <string>
 #include <utility>
 
+#include "generated.hpp"
 #include "include/simcu.h"
 #include "machine.hpp"
 #include "node.hpp"
@@ -28,6 +29,8 @@ using namespace allranks::sim;
 extern "C" {
 
 unsigned simcuVersion(void) { return 1; }
+
+int simcuUnsupported(const char* name) { return not_supported_call(name); }
 
 const char* simcuLastError(void) { return last_error().c_str(); }
 

@@ -41,4 +41,10 @@ int not_supported_call(const char* name) { return client::forked() ? CUDA_ERROR_
 
 }  // namespace allranks::sim
 
-extern "C" unsigned simcuVersion(void) { return 1; }
+extern "C" {
+
+unsigned simcuVersion(void) { return 1; }
+
+int simcuUnsupported(const char* name) { return allranks::sim::not_supported_call(name); }
+
+}  // extern "C"

@@ -25,6 +25,10 @@ extern "C" {
 /* Version of this interface; also the mark by which a client recognises the simulated driver. */
 SIMCU_EXPORT unsigned simcuVersion(void);
 
+/* For libraries on top of the driver: a function of theirs with that name was called, and is not simulated. It is said
+ * as of a driver function. CUDA_ERROR_NOT_SUPPORTED, or why the driver cannot be asked anything. */
+SIMCU_EXPORT int simcuUnsupported(const char* name);
+
 /* ---- machines and nodes -------------------------------------------------------------------------------- */
 
 /* When an object's size is charged against the multicast capacity of the devices. An assumption (see

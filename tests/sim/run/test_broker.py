@@ -292,8 +292,9 @@ def test_a_client_whose_broker_is_gone_says_so() -> None:
     assert err == "simcuda: the simulated node is gone\n"
 
 
-def test_the_client_library_is_named_as_the_real_driver_and_marked_as_simulated() -> None:
-    assert [path.name for path in client_folder().iterdir()] == ["libcuda.so.1"]
+def test_libraries_for_clients_are_named_as_the_real_ones_and_marked_as_simulated() -> None:
+    names = sorted(path.name for path in client_folder().iterdir())
+    assert names == ["libcuda.so.1", "libcudart.so.13", "libnvidia-ml.so.1"]
     library = ctypes.CDLL(str(client_folder() / "libcuda.so.1"))  # calls nothing, so it reaches for no node
     assert hasattr(library, "simcuVersion")
 

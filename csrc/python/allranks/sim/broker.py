@@ -62,7 +62,7 @@ class _Options(ctypes.Structure):
 
 
 def client_folder() -> Path:
-    """Give the folder that holds the client library under the real driver's name, and nothing else."""
+    """Give the folder that holds the client library, and what sits on it, under the real libraries' names only."""
     return Path(__file__).parent / "run"
 
 
