@@ -172,18 +172,20 @@ def _lists(count: int = 1000) -> float:
 
 
 def _engine_row(arguments: Any, ranks: int) -> dict[str, Any]:
-    """Draw, run and judge as the engine does; the yardstick is taken before and after, for machines are not steady.
+    """Draw, run and judge as the engine does; the yardstick is taken before, between and after: machines are not steady.
 
     Rates are per second of processor time: one task runs at a time, and what else the machine does is not looked for.
     """
     count = max(5, arguments.programs * 2 // ranks)
-    before = _lists()
+    lists = _lists()
     drawn, draw = _programs_of(ranks, count)
     run = checks = 0.0
     lengths, collective = [], []
     with ThreadsWorld(load_backend(arguments.backend), machine_for(arguments.machine, ranks)) as world:
         world.run(drawn[0])
-        for program in drawn:
+        for number, program in enumerate(drawn):
+            if number == len(drawn) // 2:
+                lists += _lists()
             started = time.process_time()
             plan = list(planned(program))
             trace = world.run(program, plan=plan)
@@ -194,7 +196,7 @@ def _engine_row(arguments: Any, ranks: int) -> dict[str, Any]:
             steps = [step for step in plan if not step.follows]  # a compound step is one
             lengths.append(len(steps))
             collective.append(sum(step.collective and step.applies for step in steps))
-    unit = (before + _lists()) / 2 * len(drawn)
+    unit = (lists + _lists()) / 3 * len(drawn)
     every = draw + run + checks
     return {
         "ranks": ranks,

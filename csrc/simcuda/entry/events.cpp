@@ -7,9 +7,18 @@ using namespace allranks::sim;
 
 namespace {
 
+// Measured: what is asked of an event needs no current context; one that is broken answers for itself all the same.
+template <typename Body>
+CUresult asked_of_events(Call call, const Body& body) {
+  return entry(call, Needs::kInit, [&](Process& process) {
+    const Context* const context = process.current_context();
+    return context != nullptr && context->sticky_error != CUDA_SUCCESS ? context->sticky_error : body(process);
+  });
+}
+
 template <typename Body>
 CUresult with_event(Call call, CUevent handle, const Body& body) {
-  return entry(call, Needs::kContext, [&](Process& process) {
+  return asked_of_events(call, [&](Process& process) {
     const std::shared_ptr<Event> event = find_event(process, handle);
     return event ? body(process, event) : CUDA_ERROR_INVALID_HANDLE;
   });
@@ -32,9 +41,12 @@ void note_open_elsewhere(Process& process, CUevent handle) {
 }
 
 CUresult record(Call call, CUevent handle, CUstream stream_handle, unsigned flags) {
-  return with_event(call, handle, [&](Process& process, const std::shared_ptr<Event>& event) {
+  return entry(call, Needs::kContext, [&](Process& process) {
+    const std::shared_ptr<Event> event = find_event(process, handle);
     Stream* const stream = find_stream(process, stream_handle);
-    if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    // [cuda.h] Both are of one context; measured too.
+    if (!event || stream == nullptr || !stream->context().events->find(handle)) return CUDA_ERROR_INVALID_HANDLE;
+    if ((flags & ~static_cast<unsigned>(CU_EVENT_RECORD_EXTERNAL)) != 0) return CUDA_ERROR_INVALID_VALUE;  // measured
     if (flags != CU_EVENT_RECORD_DEFAULT) return CUDA_ERROR_NOT_SUPPORTED;
     EventTable::record(event, *stream, process.node().turnstile);
     return CUDA_SUCCESS;
@@ -92,7 +104,7 @@ CUresult CUDAAPI cuEventSynchronize(CUevent handle) {
 
 // Time on the node's clock, in milliseconds.
 CUresult CUDAAPI cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
-  return entry(Call::kEventElapsedTime, Needs::kContext, [&](Process& process) {
+  return asked_of_events(Call::kEventElapsedTime, [&](Process& process) {
     const std::shared_ptr<Event> first = find_event(process, start);
     const std::shared_ptr<Event> last = find_event(process, end);
     if (milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;

@@ -149,7 +149,7 @@ CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr address) {
 CUresult CUDAAPI cuIpcGetEventHandle(CUipcEventHandle* handle, CUevent event) {
   return entry_in_context(Call::kIpcGetEventHandle, [&](Process& process, const Context&) {
     const EventTable::Held* const held = find_held_event(process, event);
-    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (handle == nullptr || event == nullptr) return CUDA_ERROR_INVALID_VALUE;  // measured
     if (held == nullptr || held->opened || !held->event->interprocess) return CUDA_ERROR_INVALID_HANDLE;
     write(handle, kEvent, held->event->serial);
     return CUDA_SUCCESS;

@@ -32,9 +32,12 @@ CUresult CUDAAPI cuMemFree(CUdeviceptr address) {
 
 // Measured: an address that is reserved and not mapped is NOT_FOUND; an allocation's own base and exact size otherwise.
 CUresult CUDAAPI cuMemGetAddressRange(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
-  return entry_in_context(Call::kMemGetAddressRange, [&](Process& process, const Context&) {
+  return entry_in_context(Call::kMemGetAddressRange, [&](Process& process, const Context& context) {
     const auto mapping = process.space.mapping_at(address);
     if (mapping == process.space.mappings.end()) return CUDA_ERROR_NOT_FOUND;
+    // Measured: mapped memory that the current context's device has no access to is not found.
+    const bool reached = mapping->second.rights.read.test(static_cast<std::size_t>(context.device));
+    if (mapping->second.origin == Origin::kMapped && !reached) return CUDA_ERROR_NOT_FOUND;
     if (base != nullptr) *base = mapping->first;
     if (bytes != nullptr) *bytes = mapping->second.size;
     return CUDA_SUCCESS;

@@ -2,6 +2,7 @@
 // says.
 #include "cuda_api.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include "../generated.hpp"
@@ -163,6 +164,10 @@ CUresult CUDAAPI cuPointerGetAttributes(unsigned int count, CUpointer_attribute*
                                         CUdeviceptr address) {
   return entry(Call::kPointerGetAttributes, Needs::kInit, [&](Process& process) {
     if (attributes == nullptr || data == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const auto known = [](CUpointer_attribute attribute) {
+      return attribute >= CU_POINTER_ATTRIBUTE_CONTEXT && attribute <= CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE;
+    };
+    if (!std::all_of(attributes, attributes + count, known)) return CUDA_ERROR_INVALID_VALUE;  // measured
     for (unsigned i = 0; i < count; ++i) {
       const CUresult result = attribute_of(process, data[i], attributes[i], address);
       if (result == CUDA_ERROR_INVALID_VALUE) answer_unknown(process, data[i], attributes[i], address);
@@ -172,14 +177,13 @@ CUresult CUDAAPI cuPointerGetAttributes(unsigned int count, CUpointer_attribute*
   });
 }
 
-// Measured: NOT_SUPPORTED for mapped memory and for every other attribute, INVALID_VALUE for a host pointer.
+// Measured: NOT_SUPPORTED for mapped memory, INVALID_VALUE for a host pointer and for every other attribute.
 CUresult CUDAAPI cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr address) {
   return entry(Call::kPointerSetAttribute, Needs::kInit, [&](Process& process) {
     const auto found = process.space.mapping_at(address);
     if (value == nullptr || found == process.space.mappings.end()) return CUDA_ERROR_INVALID_VALUE;
-    if (attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || found->second.origin == Origin::kMapped) {
-      return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    if (found->second.origin == Origin::kMapped) return CUDA_ERROR_NOT_SUPPORTED;
+    if (attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) return CUDA_ERROR_INVALID_VALUE;
     found->second.sync_memops = *static_cast<const int*>(value) != 0 ? 1 : 0;
     return CUDA_SUCCESS;
   });

@@ -34,6 +34,12 @@ struct SharedPointer {
 };
 static_assert(sizeof(SharedPointer) <= sizeof(CUmemPoolPtrExportData));
 
+// Measured: no bytes are a null pointer, and no error.
+CUresult answer_nothing(CUdeviceptr* address) {
+  *address = 0;
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 
 extern "C" {
@@ -41,6 +47,7 @@ extern "C" {
 CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream_handle) {
   return with_stream(Call::kMemAllocAsync, stream_handle, [&](Process& process, Stream& stream) {
     if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (bytes == 0) return answer_nothing(address);
     PoolTable& pools = process.pools;
     const std::shared_ptr<MemoryPool> pool = pools.find(pools.current_of(stream.context().device))->pool;
     return pool->allocate(stream, bytes, address);
@@ -53,15 +60,17 @@ CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUm
   return with_stream(Call::kMemAllocFromPoolAsync, stream_handle, [&](Process& process, Stream& stream) {
     const PoolTable::Entry* const found = process.pools.find(handle);
     if (address == nullptr || found == nullptr || found->imported) return CUDA_ERROR_INVALID_VALUE;
+    if (bytes == 0) return answer_nothing(address);
     const std::shared_ptr<MemoryPool> pool = found->pool;  // lives through a wait, whatever becomes of the handle
     return pool->allocate(stream, bytes, address);
   });
 }
 
-// Memory of a pool, of this process or imported. [assumption] An inner pointer, a second free and null are
-// INVALID_VALUE.
+// Memory of a pool, of this process or imported. Measured: null is none to free. [assumption] An inner pointer and a
+// second free are INVALID_VALUE.
 CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr address, CUstream stream_handle) {
   return with_stream(Call::kMemFreeAsync, stream_handle, [&](Process& process, Stream& stream) {
+    if (address == 0) return CUDA_SUCCESS;
     const auto mapping = process.space.mappings.find(address);
     if (mapping == process.space.mappings.end() || mapping->second.freed) return CUDA_ERROR_INVALID_VALUE;
     if (mapping->second.origin == Origin::kPlain) {

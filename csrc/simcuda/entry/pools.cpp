@@ -81,10 +81,11 @@ CUmemAccess_flags flags_of(const Rights& rights, std::size_t device) {
   return rights.read.test(device) ? CU_MEM_ACCESS_FLAGS_PROT_READ : CU_MEM_ACCESS_FLAGS_PROT_NONE;
 }
 
-// [assumption] A device without a path to the memory, and taking rights from the pool's own one, are errors.
+// Measured: taking rights from the pool's own device is INVALID_DEVICE. [assumption] So is a device without a path to
+// it.
 CUresult check_access(const Process& process, const PoolTable::Entry& pool, const CUmemAccessDesc& wanted) {
   if (wanted.location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
-  if (!is_device(process, wanted.location.id)) return CUDA_ERROR_INVALID_VALUE;
+  if (!is_device(process, wanted.location.id)) return CUDA_ERROR_INVALID_DEVICE;  // measured
   const bool own = wanted.location.id == pool.pool->properties.device;
   switch (wanted.flags) {
     case CU_MEM_ACCESS_FLAGS_PROT_NONE:
@@ -92,7 +93,7 @@ CUresult check_access(const Process& process, const PoolTable::Entry& pool, cons
     case CU_MEM_ACCESS_FLAGS_PROT_READWRITE: break;
     default: return CUDA_ERROR_INVALID_VALUE;
   }
-  if (own) return wanted.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  if (own) return wanted.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
   return process.node().machine.peer_access != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
@@ -156,16 +157,18 @@ CUresult CUDAAPI cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) 
   });
 }
 
+// Measured: a device that there is not is INVALID_VALUE here and below, as one that is not the pool's.
 CUresult CUDAAPI cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
-  return with_device(Call::kDeviceGetMemPool, pool != nullptr, device, [&](Process& process) {
+  return entry(Call::kDeviceGetMemPool, Needs::kInit, [&](Process& process) {
+    if (pool == nullptr || !is_device(process, device)) return CUDA_ERROR_INVALID_VALUE;
     *pool = process.pools.current_of(device);
     return CUDA_SUCCESS;
   });
 }
 
 CUresult CUDAAPI cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
-  return with_device(Call::kDeviceSetMemPool, pool != nullptr, device,
-                     [&](Process& process) { return set_current(process, device, pool); });
+  return entry(Call::kDeviceSetMemPool, Needs::kInit,
+               [&](Process& process) { return set_current(process, device, pool); });
 }
 
 CUresult CUDAAPI cuMemGetDefaultMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
@@ -262,6 +265,7 @@ CUresult CUDAAPI cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* wa
 CUresult CUDAAPI cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool pool, CUmemLocation* location) {
   return with_pool(Call::kMemPoolGetAccess, pool, [&](const Process& process, PoolTable::Entry& found) {
     if (flags == nullptr || location == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (location->type == CU_MEM_LOCATION_TYPE_INVALID) return CUDA_ERROR_INVALID_VALUE;  // measured
     if (location->type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
     if (!is_device(process, location->id)) return CUDA_ERROR_INVALID_VALUE;
     *flags = flags_of(found.rights(), static_cast<std::size_t>(location->id));

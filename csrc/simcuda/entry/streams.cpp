@@ -66,6 +66,7 @@ CUresult CUDAAPI cuStreamQuery(CUstream handle) {
 
 CUresult CUDAAPI cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int flags) {
   return with_stream(Call::kStreamWaitEvent, handle, [&](Process& process, Stream& stream) {
+    if ((flags & ~static_cast<unsigned>(CU_EVENT_WAIT_EXTERNAL)) != 0) return CUDA_ERROR_INVALID_VALUE;  // measured
     const std::shared_ptr<Event> event = find_event(process, event_handle);
     if (!event) return CUDA_ERROR_INVALID_HANDLE;
     if (flags != CU_EVENT_WAIT_DEFAULT) return CUDA_ERROR_NOT_SUPPORTED;

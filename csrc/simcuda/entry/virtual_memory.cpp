@@ -197,6 +197,9 @@ CUresult CUDAAPI cuMemGetAccess(unsigned long long* flags, const CUmemLocation* 
   return entry(Call::kMemGetAccess, Needs::kInit, [&](Process& process) {
     if (flags == nullptr || location == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    // Measured: in this order.
+    if (process.space.reservation_at(address) == process.space.reservations.end()) return CUDA_ERROR_INVALID_VALUE;
+    if (location->type == CU_MEM_LOCATION_TYPE_INVALID) return CUDA_ERROR_INVALID_DEVICE;
     if (location->type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
     if (!is_device(process, location->id)) return CUDA_ERROR_INVALID_DEVICE;
     const auto mapping = process.space.mapping_at(address);

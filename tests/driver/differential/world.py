@@ -224,6 +224,8 @@ class World:
         self.add(name, "pooled", device=device, size=its["size"], rights={device: 3}, of=its["pool"])
 
     def _cuMemFreeAsync(self, _: str, its: Arguments) -> None:  # noqa: N802
+        if its["address"] == "null":
+            return  # nothing to free, and no error
         del self.things[its["address"]]
 
     def _cuMemPoolExportToShareableHandle(self, name: str, its: Arguments) -> None:  # noqa: N802

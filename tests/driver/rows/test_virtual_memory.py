@@ -79,6 +79,8 @@ class Mapping(Row):
         address = self.reserve(3 * GRANULE)
         self.map(address, self.create())
         self.map(address + GRANULE, self.create(2 * GRANULE), 2 * GRANULE)
+        self.expect("NOT_FOUND", "cuMemGetAddressRange", ctypes.byref(Handle()), ctypes.byref(Size()), Handle(address))
+        self.open("SUCCESS", address, 3 * GRANULE, 0)
         assert self.range(address + GRANULE + 5) == (address + GRANULE, 2 * GRANULE)
         self.ok("cuMemUnmap", Handle(address), Size(3 * GRANULE))
         self.expect("NOT_FOUND", "cuMemGetAddressRange", ctypes.byref(Handle()), ctypes.byref(Size()), Handle(address))

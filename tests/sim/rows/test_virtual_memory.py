@@ -137,6 +137,7 @@ def test_unmap_of_two_whole_mappings() -> None:
 
 def test_two_allocations_side_by_side_have_a_range_each() -> None:
     address = two_side_by_side()
+    ok(access(address, 3 * GRANULE, 0))
     assert address_range(address + 5) == (address, GRANULE)
     assert address_range(address + GRANULE + 5) == (address + GRANULE, 2 * GRANULE)
 
