@@ -172,7 +172,7 @@ def _lists(count: int = 1000) -> float:
 
 
 def _engine_row(arguments: Any, ranks: int) -> dict[str, Any]:
-    """Draw, run and judge as the engine does; the yardstick is taken before, between and after: machines are not steady.
+    """Draw, run and judge as the engine does; the yardstick is taken three times: machines are not steady.
 
     Rates are per second of processor time: one task runs at a time, and what else the machine does is not looked for.
     """
