@@ -89,7 +89,8 @@ def test_two_processes_with_and_without_a_local_module_and_one_and_two_workers(t
 def test_the_installed_package_and_the_source_tree(tmp_path: Path) -> None:
     """An editable install imports the sources where they lie; here by links to them, beside the built libraries."""
     stage = tmp_path / "stage"
-    built = (str(sim.library_path()), str(client_folder() / "libcuda.so.1"), str(_native.__file__))
+    run = sorted(str(path) for path in client_folder().iterdir())
+    built = (str(sim.library_path()), str(_native.__file__), *run)
     make_stage = SOURCES / "csrc" / "cmake" / "make_stage.py"
     subprocess.run([sys.executable, str(make_stage), str(SOURCES), str(stage / "allranks"), *built], check=True)
     (tmp_path / "empty").mkdir()
