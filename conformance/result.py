@@ -38,6 +38,12 @@ class Tally:
     inconclusive: int = 0
     violations: int = 0
 
+    def add(self, other: Tally) -> None:
+        """Count what was judged of other Programs too."""
+        self.evaluated += other.evaluated
+        self.inconclusive += other.inconclusive
+        self.violations += other.violations
+
 
 @dataclass(slots=True, kw_only=True)
 class Ran:
@@ -104,10 +110,7 @@ class Result:
         self.programs += 1
         self.capabilities = ran.capabilities or self.capabilities
         for name, tally in ran.tallies.items():
-            total = self.tallies[name]
-            total.evaluated += tally.evaluated
-            total.inconclusive += tally.inconclusive
-            total.violations += tally.violations
+            self.tallies[name].add(tally)
         for finding in ran.findings:
             self.findings.setdefault(finding.requirement, finding)
         if ran.differs is not None:
@@ -126,10 +129,7 @@ class Result:
         self.programs += other.programs
         self.capabilities = other.capabilities or self.capabilities
         for name, tally in other.tallies.items():
-            total = self.tallies[name]
-            total.evaluated += tally.evaluated
-            total.inconclusive += tally.inconclusive
-            total.violations += tally.violations
+            self.tallies[name].add(tally)
         for name, finding in other.findings.items():
             self.findings.setdefault(name, finding)
         self.nondeterministic += other.nondeterministic

@@ -71,24 +71,16 @@ def synchronize_context(run: Execution, its: Arguments) -> Result:
     return {"code": run.library.call("cuCtxSynchronize")}
 
 
-# -- streams
+# -- streams and events, as they are made
 
 
-@makes("cuStreamCreate")
-def create_stream(run: Execution, its: Arguments) -> Result:
-    stream = Handle()
-    code = run.library.call("cuStreamCreate", ctypes.byref(stream), its["flags"])
+@makes("cuStreamCreate", "cuStreamCreateWithPriority", "cuEventCreate")
+def create(run: Execution, its: Arguments) -> Result:
+    made = Handle()
+    priority = (its["priority"],) if its["call"] == "cuStreamCreateWithPriority" else ()
+    code = run.library.call(its["call"], ctypes.byref(made), its["flags"], *priority)
     if code == 0:
-        run.keep(stream.value)
-    return {"code": code}
-
-
-@makes("cuStreamCreateWithPriority")
-def create_stream_with_priority(run: Execution, its: Arguments) -> Result:
-    stream = Handle()
-    code = run.library.call("cuStreamCreateWithPriority", ctypes.byref(stream), its["flags"], its["priority"])
-    if code == 0:
-        run.keep(stream.value)
+        run.keep(made.value)
     return {"code": code}
 
 
@@ -134,15 +126,6 @@ def stream_context(run: Execution, its: Arguments) -> Result:
 
 
 # -- events
-
-
-@makes("cuEventCreate")
-def create_event(run: Execution, its: Arguments) -> Result:
-    event = Handle()
-    code = run.library.call("cuEventCreate", ctypes.byref(event), its["flags"])
-    if code == 0:
-        run.keep(event.value)
-    return {"code": code}
 
 
 @makes("cuEventDestroy")
