@@ -187,9 +187,10 @@ $(DONE)/develop: pyproject.toml $(DONE)/install
 
 CONFIGURE = PATH="$(abspath $(BIN)):$$PATH" cmake -S . -G Ninja -DPython_EXECUTABLE="$(abspath $(BIN))/python"
 
-# clang-tidy needs the compile commands and the generated stubs, not the objects.
+# clang-tidy needs the compile commands and the headers that are generated, not the objects.
 $(BUILD)/tidy/compile_commands.json: $(DONE)/build-tools CMakeLists.txt $(CXX_FILES)
 	$(CONFIGURE) -B $(BUILD)/tidy >/dev/null
+	PATH="$(abspath $(BIN)):$$PATH" cmake --build $(BUILD)/tidy --target generated_headers
 	@touch $@
 
 $(DONE)/sanitize: $(DONE)/build-tools $(SOURCES)
