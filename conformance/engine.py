@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, MutableSequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from allranks import sim
 from allranks.conformance.backend import Backend
@@ -44,6 +44,15 @@ LONG_S: Final = 10.0
 
 Progress = Callable[[Ran], None]
 Starting = Callable[[int], None]
+
+
+class DrawPrograms(Protocol):
+    """How the Programs of a family are drawn: as `draws.draw_programs` does."""
+
+    def __call__(
+        self, family: str, count: int, use: Callable[[Program, int], None], *, seed: int, max_ranks: int
+    ) -> None:
+        """Draw so many Programs and use each with its number, from 1."""
 
 
 @dataclass(slots=True)
@@ -88,6 +97,8 @@ class Engine:
         Requirements that cannot be evaluated in that world.
     contract : Contract, optional
         What every Program is brought within.
+    draw : callable
+        Draws Programs; what it draws depends on its arguments alone.
     """
 
     def __init__(
@@ -105,7 +116,9 @@ class Engine:
         world: World | None = None,
         unseen: frozenset[str] = frozenset(),
         contract: Contract | None = None,
+        draw: DrawPrograms = draw_programs,
     ) -> None:
+        self._draw = draw
         self.contract = contract or Contract()
         self.world = world or ThreadsWorld(backend, machine, quiet_timeout_s=quiet_timeout_s, board=board)
         self._long: Counter[str] = Counter()
@@ -153,7 +166,7 @@ class Engine:
                 else:
                     self._judged_of(begun)
 
-        draw_programs(family, count, use, seed=self.result.seed, max_ranks=self.max_ranks)
+        self._draw(family, count, use, seed=self.result.seed, max_ranks=self.max_ranks)
         while at_work:
             self._judged_of(at_work.pop())
         self.result.draws[family] = drawn.hexdigest()

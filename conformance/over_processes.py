@@ -15,7 +15,8 @@ from allranks import sim
 from allranks.conformance.backend import versions_of
 from allranks.conformance.cases import shipped
 from allranks.conformance.checks import UNSEEN_IN_HOST, Violation, judge
-from allranks.conformance.engine import CASES, Engine
+from allranks.conformance.draws import draw_programs
+from allranks.conformance.engine import CASES, DrawPrograms, Engine
 from allranks.conformance.narrowing import contract_of
 from allranks.conformance.program import Program
 from allranks.conformance.reduce import reduce_program
@@ -56,6 +57,8 @@ class ProcessesEngine:
         Told after every Program.
     strict : bool
         Whether Programs also go beyond what the library's contract offers.
+    draw : callable
+        Draws Programs.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class ProcessesEngine:
         max_ranks: int,
         progress: Callable[[Ran], None] = lambda ran: None,
         strict: bool = False,
+        draw: DrawPrograms = draw_programs,
     ) -> None:
         self.world = world
         self.engine = Engine(
@@ -80,6 +84,7 @@ class ProcessesEngine:
             world=self.world,
             unseen=UNSEEN_IN_HOST,
             contract=contract_of(world.backend, strict=strict),
+            draw=draw,
         )
         if isinstance(world, ProcessesWorld):
             self.result.machine = world.machine_name

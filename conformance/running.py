@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from allranks.conformance.backend import Backend, load_backend, make_backend
 from allranks.conformance.cases import shipped
+from allranks.conformance.drawer import Drawer
 from allranks.conformance.engine import CASES, FAULTS, Engine
 from allranks.conformance.isolated import reduce_findings, run_jobs
 from allranks.conformance.kept import keep, kept_at_once, replay_line
@@ -59,7 +61,17 @@ def check(
 
 
 def _check_processes(settings: Settings, sources: Sequence[str], progress: Callable[[Ran], None]) -> Result:
-    engine = ProcessesEngine(
+    with Drawer() as drawer, contextlib.closing(_engine(settings, progress, drawer)) as engine:
+        with few_collected():
+            engine.check(sources, settings.programs)
+        engine.confirm()
+        engine.reduce(settings.reduce_s)
+        engine.show()
+        return engine.result
+
+
+def _engine(settings: Settings, progress: Callable[[Ran], None], drawer: Drawer) -> ProcessesEngine:
+    return ProcessesEngine(
         make_world(settings),
         settings.machine,
         settings.requirements,
@@ -67,16 +79,8 @@ def _check_processes(settings: Settings, sources: Sequence[str], progress: Calla
         max_ranks=settings.ranks,
         progress=progress,
         strict=settings.strict,
+        draw=drawer.draw_programs,
     )
-    try:
-        with few_collected():
-            engine.check(sources, settings.programs)
-        engine.confirm()
-        engine.reduce(settings.reduce_s)
-        engine.show()
-    finally:
-        engine.close()
-    return engine.result
 
 
 def make_world(settings: Settings) -> ProcessesWorld | LaunchedWorld:

@@ -10,7 +10,7 @@ import pytest
 from allranks import sim
 from allranks.conformance.backend import Backend, load_backend
 from allranks.conformance.draws import draw_programs
-from allranks.conformance.engine import Engine
+from allranks.conformance.engine import DrawPrograms, Engine
 from allranks.conformance.plan import Planned
 from allranks.conformance.program import Program
 from allranks.conformance.trace import Trace
@@ -48,7 +48,14 @@ class Later(Ahead):
         self.inner.close()
 
 
-def checked(backend: str, make: Callable[[Backend], World], log: list[str], *, skip: int = 0) -> Any:
+def checked(
+    backend: str,
+    make: Callable[[Backend], World],
+    log: list[str],
+    *,
+    skip: int = 0,
+    draw: DrawPrograms = draw_programs,
+) -> Any:
     """Check a backend, and give what came of it, for comparison."""
     loaded = load_backend(backend)
     engine = Engine(
@@ -59,6 +66,7 @@ def checked(backend: str, make: Callable[[Backend], World], log: list[str], *, s
         max_ranks=2,
         world=make(loaded),
         progress=lambda ran: log.append(f"judged {ran.examples}"),
+        draw=draw,
     )
     for family in engine.families():
         engine.run_family(family, COUNT, skip=skip)
@@ -77,9 +85,7 @@ def test_what_comes_of_programs_is_the_same_as_one_after_the_other(backend: str)
     assert [line for line in ahead if line.startswith("judged")] == after
 
 
-def test_a_program_is_drawn_while_the_one_before_is_played_which_is_judged_while_it_is_played_itself(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_program_is_drawn_while_the_one_before_is_played_which_is_judged_while_it_is_played_itself() -> None:
     log: list[str] = []
 
     def noted(family: str, count: int, use: Callable[[Program, int], None], **given: int) -> None:
@@ -89,8 +95,7 @@ def test_a_program_is_drawn_while_the_one_before_is_played_which_is_judged_while
 
         draw_programs(family, count, drawn, **given)
 
-    monkeypatch.setattr("allranks.conformance.engine.draw_programs", noted)
-    checked("plain", lambda loaded: Later(loaded, log), log, skip=COUNT - 3)
+    checked("plain", lambda loaded: Later(loaded, log), log, skip=COUNT - 3, draw=noted)
     last = log[log.index(f"drawn {COUNT - 2}") :][:12]
     rounds = [[f"drawn {number}", "begin", "end", f"judged {number}"] for number in range(COUNT - 2, COUNT + 1)]
     (first, *others) = rounds

@@ -7,25 +7,22 @@ import signal
 import statistics
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
-
-from hypothesis.strategies import SearchStrategy
 
 from allranks.conformance import program as p
 from allranks.conformance.backend import RankContext
 from allranks.conformance.checks import CHECKS, UNSEEN_IN_HOST, judge
 from allranks.conformance.commands.bench.timed import watched
-from allranks.conformance.draws import draw_values, drawn_values
+from allranks.conformance.drawer import Drawer, Draws
 from allranks.conformance.narrowing import Contract, contract_of
 from allranks.conformance.plan import Planned, planned
 from allranks.conformance.program import Operand, Program, Region
 from allranks.conformance.requirements import FAMILIES
 from allranks.conformance.running import make_world
 from allranks.conformance.settings import Settings
-from allranks.conformance.strategies import programs
 from allranks.conformance.trace import Trace
 from allranks.conformance.worlds import few_collected
 from allranks.conformance.worlds.launched import LaunchedWorld
@@ -171,36 +168,35 @@ def engine_rows(settings: Settings, count: int) -> list[dict[str, Any]]:
     list of dict
         A row for short Programs, in the median of 8 steps, 4 of them collective, and one for those that `check` draws,
         of the families that the backend has something for. Milliseconds are for one Program. What the supervisor does
-        one after the other is ``draw_ms``, ``resolve_ms``, ``give_ms`` (to the ranks), ``wait_ms`` (for their answers)
-        and ``judge_ms``; the next Program is drawn while ranks are at work. ``open_ms``, ``communicate_ms`` and
-        ``close_ms`` are what a rank spends in the communicator under test, on average over ranks.
+        one after the other is ``draw_ms`` (waiting for a Program that another process draws), ``resolve_ms``,
+        ``give_ms`` (to the ranks), ``wait_ms`` (for their answers) and ``judge_ms``. ``open_ms``, ``communicate_ms``
+        and ``close_ms`` are what a rank spends in the communicator under test, on average over ranks.
     """
     rows = []
-    with watched(settings.backend) as (backend, times):
+    with watched(settings.backend) as (backend, times), Drawer() as drawer:
         began = time.perf_counter()
         with make_world(replace(settings, backend=backend)) as world, few_collected():
             known = world.run(_program(1)).capabilities
             families = [family for family in FAMILIES if family != "NVLS" or "multicast" in known]
             for family in families:  # with what Hypothesis does only once
-                list(drawn_values(programs(family, max_ranks=settings.ranks), 8, seed=0))
+                list(drawer.drawn(Draws(family=family, max_ranks=settings.ranks, count=8, seed=0)))
             start_s = time.perf_counter() - began
             for name, lengths in (("short", _SHORT), ("usual", {})):
-                spent, parts = _spent(world), times.mean(settings.ranks)
+                spent, parts = _spent(world, drawer), times.mean(settings.ranks)
                 runs = _Runs(world, contract_of(world.backend))  # beyond it a library may wait until it gives up
                 for family in families:
                     least, most = lengths.get(family, (None, None))
-                    runs.draw(
-                        programs(
-                            family,
-                            min_ranks=settings.ranks,
-                            max_ranks=settings.ranks,
-                            min_steps=least,
-                            max_steps=most,
-                        ),
-                        count,
+                    draws = Draws(
+                        family=family,
+                        count=count,
                         seed=settings.seed,
+                        min_ranks=settings.ranks,
+                        max_ranks=settings.ranks,
+                        min_steps=least,
+                        max_steps=most,
                     )
-                spent = {who: seconds - spent[who] for who, seconds in _spent(world).items()}
+                    runs.play(drawer.drawn(draws))
+                spent = {who: seconds - spent[who] for who, seconds in _spent(world, drawer).items()}
                 parts = {part: seconds - parts[part] for part, seconds in times.mean(settings.ranks).items()}
                 rows.append(
                     {"programs_are": name, **runs.row(settings.ranks, spent, parts), "start_s": round(start_s, 2)}
@@ -237,10 +233,11 @@ class _Runs:
         self._seconds[part] += now - self._since
         self._since = now
 
-    def draw(self, strategy: SearchStrategy[Program], count: int, *, seed: int) -> None:
-        """Draw Programs, each while ranks play the one before; what that came to is judged while they play the next."""
+    def play(self, drawn: Iterable[Program]) -> None:
+        """Run Programs; what each came to is judged while the ranks play the next."""
         self._since = self._ended = time.perf_counter()
-        draw_values(strategy, count, self._use, seed=seed)
+        for program in drawn:
+            self._use(program)
         self._spend("draw")
         self._judge(self._ended_before())
 
@@ -292,10 +289,14 @@ class _Runs:
         }
 
 
-def _spent(world: ProcessesWorld | LaunchedWorld) -> dict[str, float]:
-    """Give the processor time so far of who gives ranks their Programs, and of the ranks that it has now."""
+def _spent(world: ProcessesWorld | LaunchedWorld, drawer: Drawer) -> dict[str, float]:
+    """Give the processor time so far of who gives ranks their Programs, who draws them, and the ranks of now."""
     pids = world.pids if isinstance(world, LaunchedWorld) else [one.pid for one in world.workers.by_rank.values()]
-    return {"supervisor": time.process_time(), "ranks": sum(_cpu_s(pid) for pid in pids)}
+    return {
+        "supervisor": time.process_time(),
+        "drawer": _cpu_s(drawer.pid),
+        "ranks": sum(_cpu_s(pid) for pid in pids),
+    }
 
 
 def _cpu_s(pid: int) -> float:
