@@ -9,6 +9,8 @@ from pathlib import Path
 from allranks.conformance.casefile import Case, dumps
 from allranks.conformance.result import Finding, Ran
 from allranks.conformance.settings import Settings
+from allranks.conformance.worlds.processes.world import DEADLINE_S
+from allranks.conformance.worlds.threads import QUIET_TIMEOUT_S
 
 
 def keep(finding: Finding, directory: Path, settings: Settings) -> Path:
@@ -37,8 +39,19 @@ def kept_at_once(settings: Settings, case_dir: Path | str) -> Callable[[Ran], No
 
 
 def replay_line(path: Path, settings: Settings) -> str:
-    """Give the command that runs a case file again."""
-    world = [] if settings.world == "threads" else ["--world", settings.world]
+    """Give the command that runs a case file again, in the same way."""
+    line = ["allranks", "replay", str(path), "--backend", settings.backend]
+    if settings.world == "threads":
+        if settings.quiet_timeout_s != QUIET_TIMEOUT_S:
+            line += ["--quiet-timeout", f"{settings.quiet_timeout_s:g}"]
+        return shlex.join(line)
+    line += ["--world", settings.world]
     if settings.driver != "sim":
-        world += ["--driver", settings.driver]
-    return shlex.join(["allranks", "replay", str(path), "--backend", settings.backend, *world])
+        line += ["--driver", settings.driver]
+    if settings.world == "mpi" and settings.launcher not in ("mpiexec", "none"):  # by hand it starts the ranks itself
+        line += ["--launcher", settings.launcher]
+    if settings.nodes > 1:
+        line += ["--nodes", str(settings.nodes)]
+    if settings.deadline_s != DEADLINE_S:
+        line += ["--deadline", f"{settings.deadline_s:g}"]
+    return shlex.join(line)

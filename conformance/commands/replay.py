@@ -105,9 +105,7 @@ def run(argv: list[str]) -> int:
     threads = (arguments.world or world_of(backend, arguments.driver)) == "threads"
     result = _in_threads(case, arguments) if threads else _in_processes(case, arguments)
     console = Console()
-    world = [] if arguments.world is None else ["--world", arguments.world]
-    world += [] if arguments.driver == "sim" else ["--driver", arguments.driver]
-    again = shlex.join(["allranks", "replay", arguments.case, "--backend", arguments.backend, *world])
+    again = shlex.join(["allranks", "replay", *argv])
     found = [*result.findings.values(), *result.nondeterministic]
     for finding in found:
         report.print_finding(console, finding, again)
