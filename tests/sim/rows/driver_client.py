@@ -1,7 +1,8 @@
 """What the rows have in common: NVIDIA's `cuda-bindings` as the client, and short ways to say what a row is about.
 
 A row states one fact about the driver: which call, which arguments, which code. Rows run in a child process of
-`tests/sim/test_driver_rows.py`, whose library path holds the simulated driver under the name ``libcuda.so.1``.
+`tests/sim/test_driver_rows.py`, whose library path holds the simulated driver under the name ``libcuda.so.1``; what
+needs nothing simulated runs on real GPUs as well, see `tests/sim/rows/on_hardware.py`.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
-# Its modules are compiled and have no type stubs.
-driver: Final[Any] = importlib.import_module("cuda.bindings.driver")
+from tests.sim.rows.on_hardware import Guarded
 
 MARKER: Final = "ALLRANKS_DRIVER_ROWS"
+ON_HARDWARE: Final = os.environ.get(MARKER) == "hardware"
+# Its modules are compiled and have no type stubs.
+_client: Final[Any] = importlib.import_module("cuda.bindings.driver")
+driver: Final[Any] = Guarded(_client) if ON_HARDWARE else _client
+
 MIB: Final = 1 << 20
 GRANULE: Final = 2 * MIB
 RESULT: Final = driver.CUresult
