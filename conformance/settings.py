@@ -247,8 +247,8 @@ def _check_world(
             raise UsageError(f"machine={machine!r}: world {world} has no simulated machine")
         if driver == "sim" and "host" not in spaces_of(backend):
             raise UsageError(
-                f"world={world!r}: backend {backend.name} works on device memory; the simulated driver is not "
-                "available across processes yet (world threads has it), and real GPUs are --driver cuda"
+                f"world={world!r}: backend {backend.name} works on device memory; across processes the simulated "
+                "driver executes no kernels (it does in world threads), and real GPUs are --driver cuda"
             )
         return
     if "device" not in spaces_of(backend):

@@ -39,8 +39,8 @@ def check_backend(name: str, driver: DriverName = "sim") -> Backend:
     check_driver(backend, driver)
     if driver == "sim" and "host" not in spaces_of(backend):
         raise UsageError(
-            f"backend={name!r}: it works on device memory, and the simulated driver is not available across processes "
-            "yet; world processes has host memory (memory_spaces = ('host',) says that a backend works on it)"
+            f"backend={name!r}: it works on device memory, and across processes the simulated driver executes no "
+            "kernels; world processes has host memory (memory_spaces = ('host',) says that a backend works on it)"
         )
     return backend
 

@@ -337,7 +337,7 @@ def test_nothing_is_left_when_the_supervisor_is_killed() -> None:
 
 
 def test_a_backend_of_device_memory_is_refused() -> None:
-    with pytest.raises(UsageError, match="the simulated driver is not available across processes yet"):
+    with pytest.raises(UsageError, match="the simulated driver executes no kernels"):
         check_backend("refimpl")
 
 
