@@ -21,7 +21,7 @@ PYTHON_FOLDERS := $(wildcard csrc refimpl conformance stress tests)
 ARGS ?=
 
 .DELETE_ON_ERROR:
-.PHONY: help check test bench lint types sanitize format wheel stubs evidence-programs communicators gpu-nccl evidence-corpus evidence-processes evidence-kills clean
+.PHONY: help check test bench lint types sanitize format wheel stubs evidence-programs communicators gpu-nccl evidence-corpus evidence-processes evidence-kills evidence-rules clean
 .DEFAULT_GOAL := help
 
 help:  ## list the commands
@@ -87,6 +87,13 @@ evidence-kills: $(DONE)/test-tools  ## 1,000 rounds of four processes of which o
 	env PYTHONPATH="$(CURDIR)" $(BIN)/python -P -m tests.sim.run.kills 1000 1 > $(EVIDENCE)/kills.json
 	env PYTHONPATH="$(CURDIR)" $(BIN)/python -P -m tests.sim.run.figures > $(EVIDENCE)/sim-run.json
 	@cat $(EVIDENCE)/kills.json $(EVIDENCE)/sim-run.json
+
+# The simulated driver alone, with one condition changed at a time; a rule that no test misses fails it.
+evidence-rules: $(DONE)/test-tools $(DONE)/build-tools  ## each rule of multicast switched off in the simulated driver, and the tests that notice; goes on where it was stopped
+	@mkdir -p $(EVIDENCE)
+	$(CONFIGURE) -B $(BUILD)/rules >/dev/null
+	PATH="$(abspath $(BIN)):$$PATH" cmake --build $(BUILD)/rules --target simcuda
+	env PYTHONPATH="$(CURDIR)" $(BIN)/python -P -m tests.sim.switched_off $(BUILD)/rules $(EVIDENCE)/rules.jsonl
 
 $(EVIDENCE)/programs-%.json: $(DONE)/install
 	@mkdir -p $(EVIDENCE)

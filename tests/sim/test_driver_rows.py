@@ -31,7 +31,7 @@ class Outcome(NamedTuple):
     text: str
 
 
-def child(library_folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def child(library_folder: Path, *arguments: str, limit_s: float = CHILD_LIMIT_S) -> subprocess.CompletedProcess[str]:
     """Run pytest on the rows in a process whose library path holds the simulated driver."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "SIMCU_"))}
     environment |= {
@@ -42,7 +42,7 @@ def child(library_folder: Path, *arguments: str) -> subprocess.CompletedProcess[
     }
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments, str(ROWS)]
     return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=CHILD_LIMIT_S, check=False
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=limit_s, check=False
     )
 
 

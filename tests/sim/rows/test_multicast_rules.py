@@ -69,16 +69,20 @@ def test_where_multicast_is_not_supported(make_node: MakeNode) -> None:
     expect(RESULT.CUDA_ERROR_NOT_SUPPORTED, driver.cuMulticastCreate(object_properties()))
 
 
-@pytest.mark.parametrize(("name", "recommended"), [("h100", 2 * MIB), ("h100-512m", 512 * MIB)])
-def test_granularities_are_those_of_the_machine(make_node: MakeNode, name: str, recommended: int) -> None:
-    node = make_node(sim.machine(name, devices=2))
+@pytest.mark.parametrize(("name", "least", "recommended"), [("h100", 2, 2), ("h100-512m", 2, 512), ("h100", 4, 8)])
+def test_granularities_are_those_of_the_machine(make_node: MakeNode, name: str, least: int, recommended: int) -> None:
+    of_multicast = {
+        "multicast_granularity_minimum_bytes": least * MIB,
+        "multicast_granularity_recommended_bytes": recommended * MIB,
+    }
+    node = make_node(sim.machine(name, devices=2, **({} if least == 2 else of_multicast)))
     start(node.create_process(0))
     flags = driver.CUmulticastGranularity_flags
     minimum, best = (
         ok(driver.cuMulticastGetGranularity(object_properties(), flag))
         for flag in (flags.CU_MULTICAST_GRANULARITY_MINIMUM, flags.CU_MULTICAST_GRANULARITY_RECOMMENDED)
     )
-    assert (minimum, best) == (2 * MIB, recommended)
+    assert (minimum, best) == (least * MIB, recommended * MIB)
 
 
 def test_add_a_device_that_is_not_there() -> None:
@@ -190,6 +194,13 @@ def test_unbind_takes_exactly_one_binding() -> None:
     expect(INVALID, driver.cuMulticastUnbind(team, 1, GRANULE, 2 * GRANULE))
     ok(driver.cuMulticastUnbind(team, 0, GRANULE, 2 * GRANULE))
     expect(INVALID, driver.cuMulticastUnbind(team, 0, GRANULE, 2 * GRANULE))
+
+
+def test_unbind_of_a_device_outside_of_the_team() -> None:
+    team = create_team(devices=[0])
+    ok(bind(team, 0, create()))
+    expect(INVALID, driver.cuMulticastUnbind(team, 1, 0, GRANULE))
+    ok(driver.cuMulticastUnbind(team, 0, 0, GRANULE))
 
 
 def test_map_any_prefix_and_no_offset() -> None:
