@@ -19,6 +19,7 @@ from tests.driver.differential.abi import Handle, Library, code_name
 from tests.driver.differential.world import Arguments, World, name_of, offset_of
 
 DEVICES: Final = 2
+BOOKS_DO_NOT_HOLD: Final = "the books do not hold"
 STICKY: Final = frozenset({700, 702, 709, 710, 714, 715, 716, 717, 718, 719})
 
 Result = dict[str, Any]
@@ -95,7 +96,7 @@ class Execution:
         self.name, self.step = name, {**step["with"], "call": step["call"]}
         call = step["call"]
         if self.lost:
-            return {"skipped": "the books do not hold"}
+            return {"skipped": BOOKS_DO_NOT_HOLD}
         make = CALLS[call]
         try:
             self.seat.enter(self.step["on"])

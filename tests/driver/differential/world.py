@@ -150,6 +150,12 @@ class World:
                 return mapped.handle
         return ""
 
+    def forgotten(self, name: str) -> bool:
+        """Whether a handle was released and nothing is mapped of it, so that its number is free."""
+        thing = self.things[name]
+        ranges = self.alive("range")
+        return thing.kind == "released" and not any(one.handle == name for each in ranges for one in each.mappings)
+
     def apply(self, name: str, call: str, arguments: Arguments) -> None:
         """Note a call that succeeded; `name` is that of the object that it may have made."""
         note = getattr(self, f"_{call}", None)
