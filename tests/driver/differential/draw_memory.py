@@ -43,9 +43,9 @@ def create(d: Drawer) -> None:
             {"kind": 0},
             {"flags": 1},
             {"location": 0},
-            {"types": 2},
-            {"types": 8},
-            {"types": 16},
+            {"types": d.of((2, 4))},
+            {"types": d.of((8, 8, 9))},
+            {"types": d.of((16, 32, 64))},
         )
     )
     d.add("cuMemCreate", False, on=on, **{**its, **wrong})
@@ -57,10 +57,10 @@ def handle_call(d: Drawer) -> None:
         create(d)
         return
     on = d.current(handle.device)
-    kind = d.index(8)
-    if kind < 2:
+    kind = d.index(9)
+    if kind < 4:
         d.add("cuMemGetAllocationPropertiesFromHandle", on=on, handle=handle.name)
-    elif kind < 5:
+    elif kind < 7:
         wanted = d.of((1, 1, 1, 1, 0, 2, 8, 3))
         flags = int(d.chance(8))
         good = wanted == POSIX and handle.handle_types == POSIX and not flags
@@ -93,7 +93,7 @@ def reserve(d: Drawer) -> None:
     }
     taken = d.thing("range")
     if taken is not None and d.chance(6):
-        its["wanted"] = taken.name
+        its |= {"wanted": taken.name, "alignment": min(its["alignment"], taken.alignment)}
     if not d.chance(4):
         d.add("cuMemAddressReserve", on=d.of((0, 1, None)), **its)
         return

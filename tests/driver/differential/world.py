@@ -63,7 +63,9 @@ class Thing:
     flags: int = 0
     handle_types: int = 0
     references: int = 1
+    alignment: int = 0  # that was asked for
     recorded: bool = False
+    exported: bool = False
     of: str = ""  # what it was made from: a pool, a handle, an allocation
     backing: Backing = field(default_factory=Backing)
     mappings: list[Mapped] = field(default_factory=list)
@@ -123,6 +125,14 @@ class World:
         pieces = self.pieces(address, size)
         return bool(pieces) and all(not rights for *_, rights in pieces)
 
+    def overlap(self, one: str, other: str, size: int) -> bool:
+        """Whether two ranges reach the same bytes, through whatever mappings."""
+        return any(
+            left is right and begin < finish and start < end
+            for left, begin, end, _ in self.pieces(one, size)
+            for right, start, finish, _ in self.pieces(other, size)
+        )
+
     def write(self, address: str, size: int, known: bool = True) -> None:
         """Note that a range was written."""
         for backing, begin, end, _ in self.pieces(address, size):
@@ -149,6 +159,10 @@ class World:
             if mapped.offset <= at < mapped.offset + mapped.size:
                 return mapped.handle
         return ""
+
+    def in_use(self, pool: str) -> bool:
+        """Whether memory of the pool is alive."""
+        return any(one.of == pool for one in self.alive("pooled"))
 
     def forgotten(self, name: str) -> bool:
         """Whether a handle was released and nothing is mapped of it, so that its number is free."""
@@ -180,14 +194,15 @@ class World:
 
     def _cuMemExportToShareableHandle(self, name: str, its: Arguments) -> None:  # noqa: N802
         handle = self.things[its["handle"]]
-        self.add(name, "descriptor", device=handle.device, size=handle.size, of=handle.name, backing=handle.backing)
+        if its["type"] == 1:
+            self.add(name, "descriptor", device=handle.device, size=handle.size, of=handle.name, backing=handle.backing)
 
     def _cuMemImportFromShareableHandle(self, name: str, its: Arguments) -> None:  # noqa: N802
         exported = self.things[its["descriptor"]]
         self.add(name, "handle", device=exported.device, size=exported.size, of=exported.of, backing=exported.backing)
 
     def _cuMemAddressReserve(self, name: str, its: Arguments) -> None:  # noqa: N802
-        self.add(name, "range", size=its["size"])
+        self.add(name, "range", size=its["size"], alignment=its["alignment"])
 
     def _cuMemAddressFree(self, _: str, its: Arguments) -> None:  # noqa: N802
         del self.things[name_of(its["address"])]
@@ -235,7 +250,9 @@ class World:
         del self.things[its["address"]]
 
     def _cuMemPoolExportToShareableHandle(self, name: str, its: Arguments) -> None:  # noqa: N802
-        self.add(name, "pool descriptor", of=its["pool"])
+        self.things[its["pool"]].exported = True
+        if its["type"] == 1:
+            self.add(name, "pool descriptor", of=its["pool"])
 
     def _cuIpcGetMemHandle(self, name: str, its: Arguments) -> None:  # noqa: N802
         self.add(name, "ipc", of=name_of(its["address"]))
