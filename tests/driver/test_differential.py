@@ -6,6 +6,7 @@ Not verified: calls that the tool does not draw.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import select
@@ -23,7 +24,8 @@ from allranks import sim
 from tests.driver.differential import comparing
 from tests.driver.differential.drawing import MIN_STEPS, draw_sequences
 from tests.driver.differential.files import read_lines, write_lines
-from tests.driver.differential.running import run_sequences
+from tests.driver.differential.lending import LENT_VALUE
+from tests.driver.differential.running import AtOnce, run_sequences
 from tests.driver.differential.tallies import Tally
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,8 +36,8 @@ MOST_EXPLAINED = 20
 MIN_RECORDED = 500
 
 
-def executed(sequences: list[dict[str, Any]], **how: Any) -> list[dict[str, Any]]:
-    return list(run_sequences(str(sim.library_path()), sequences, **how))
+def executed(sequences: list[dict[str, Any]], lends: bool = True, **how: Any) -> list[dict[str, Any]]:
+    return list(run_sequences(str(sim.library_path()), sequences, AtOnce(**how), lends=lends))
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +106,20 @@ def test_several_processes_say_the_same(
     assert compared(transcripts, told, tmp_path).differences == {}
 
 
+def test_memory_of_another_process_is_opened_and_read() -> None:
+    wanted = {"on": 1, "handle": "lent 1", "flags": 1}
+    calls = [("cuIpcOpenMemHandle", wanted), ("cuIpcOpenMemHandle", wanted)]
+    calls += [("cuMemcpyDtoH", {"on": 1, "size": 256, "source": "@0+64"})]
+    calls += [("cuIpcCloseMemHandle", {"on": 1, "address": "@0"})] * 3
+    sequence = {"id": 0, "steps": [{"call": call, "with": its} for call, its in calls]}
+    opened, again, read, closed, last, gone = executed([sequence])[0]["results"]
+    assert (opened, again) == ({"code": "SUCCESS", "in": "elsewhere"}, {"code": "SUCCESS", "in": "@0"})
+    data = b"0:" + bytes([LENT_VALUE]) * 256
+    assert read == {"code": "SUCCESS", "known": 256, "digest": hashlib.blake2s(data, digest_size=8).hexdigest()}
+    assert (closed, last, gone) == ({"code": "SUCCESS"}, {"code": "SUCCESS"}, {"skipped": "@0 is not there"})
+    assert executed([sequence], lends=False)[0]["results"][0] == {"skipped": "nobody lends"}
+
+
 def test_no_two_sequences_differ_in_their_last_steps_only(drawn: list[dict[str, Any]]) -> None:
     beginnings = Counter(json.dumps(one["steps"][:8]) for one in drawn)
     assert max(beginnings.values()) == 1
@@ -117,7 +133,9 @@ def one_of(call: str, count: int, **its: Any) -> dict[str, Any]:
 def test_a_process_that_ends_is_replaced_and_the_step_is_known(monkeypatch: pytest.MonkeyPatch, jobs: int) -> None:
     monkeypatch.setenv("SIMCU_FAULTS", "*:cuEventCreate:2=kill")
     long, short = one_of("cuEventCreate", 4, flags=0), one_of("cuMemAlloc", 3, size=64)
-    told = executed([{**one, "id": index} for index, one in enumerate((short, long, short, short, long))], jobs=jobs)
+    told = executed(
+        [{**one, "id": index} for index, one in enumerate((short, long, short, short, long))], lends=False, jobs=jobs
+    )
     assert {one["id"] for one in told[:-1] if "broken" in one} == {1, 4}
     for one in told[:-1]:
         if "broken" in one:
@@ -126,7 +144,9 @@ def test_a_process_that_ends_is_replaced_and_the_step_is_known(monkeypatch: pyte
 
 def test_a_sequence_that_takes_too_long_is_ended_with_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIMCU_FAULTS", "*:cuMemAlloc:1=delay:600000")
-    told = executed([one_of("cuMemAlloc", 3, size=64), one_of("cuEventCreate", 2, flags=0)], deadline_s=1.0)
+    told = executed(
+        [one_of("cuMemAlloc", 3, size=64), one_of("cuEventCreate", 2, flags=0)], lends=False, deadline_s=1.0
+    )
     assert [(one.get("broken"), len(one["results"])) for one in told[:-1]] == [("no answer within 1 s", 1), (None, 2)]
 
 
@@ -179,15 +199,12 @@ def children_of(process: int) -> Iterator[int]:
                 yield int(entry.name)
 
 
-def test_nothing_is_left_of_a_run_that_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("SIMCU_FAULTS", "*:cuMemAlloc:0=delay:600000")
+def test_nothing_is_left_of_a_run_that_is_killed(drawn: list[dict[str, Any]], tmp_path: Path) -> None:
     sequences, out = tmp_path / "sequences.jsonl", tmp_path / "told.jsonl"
-    write_lines(sequences, [one_of("cuEventCreate", 1, flags=0), *[one_of("cuMemAlloc", n, size=64) for n in (1, 2)]])
+    write_lines(sequences, [{**one, "id": index} for index, one in enumerate(drawn * 100)])
     arguments = ["run", "--library", str(sim.library_path()), "--in", str(sequences), "--out", str(out), "--jobs", "2"]
     with subprocess.Popen(command(*arguments), cwd=ROOT) as run:
-        while not out.exists() or not list(
-            read_lines(out)
-        ):  # until the first one is done, and another one is under way
+        while not out.exists() or not list(read_lines(out)):  # until the first one is done, and others are under way
             assert run.poll() is None
         ends = []
         for child in children_of(run.pid):
@@ -219,7 +236,9 @@ def test_each_explained_difference_has_a_reason_and_there_are_few() -> None:
 def test_the_simulated_driver_answers_as_hardware_did(path: Path, tmp_path: Path) -> None:
     recorded = [one for one in read_lines(path) if one["id"] != "end"]
     other = tmp_path / "simulated.jsonl"
-    write_lines(other, executed([{"id": one["id"], "steps": one["steps"]} for one in recorded], jobs=2))
+    lent = any(step["with"].get("handle", "").startswith("lent ") for one in recorded for step in one["steps"])
+    sequences = [{"id": one["id"], "steps": one["steps"]} for one in recorded]
+    write_lines(other, executed(sequences, lends=lent, jobs=2))
     comparison = comparing.Comparison(comparing.load_explained(EXPLAINED))
     comparison.files(path, other)
     lacking: Counter[str] = comparison.lacking

@@ -31,7 +31,7 @@ def simulated(library: str | None) -> str:
 
 def draw(options: argparse.Namespace) -> int:
     from tests.driver.differential.drawing import draw_sequences
-    from tests.driver.differential.running import run_sequences
+    from tests.driver.differential.running import AtOnce, run_sequences
     from tests.driver.differential.tallies import Tally
 
     sequences = [
@@ -39,7 +39,7 @@ def draw(options: argparse.Namespace) -> int:
     ]
     write_lines(options.out, sequences)
     tally = Tally()
-    for told in run_sequences(simulated(options.library), sequences, jobs=options.jobs):
+    for told in run_sequences(simulated(options.library), sequences, AtOnce(jobs=options.jobs)):
         if told["id"] != "end":
             tally.add(told)
     print(f"{len(sequences)} sequences, median length {tally.median}; on the simulated driver:")  # noqa: T201
@@ -57,7 +57,7 @@ def recorded(path: Path, wanted: dict[Any, Any]) -> dict[Any, dict[str, Any]]:
 
 
 def run(options: argparse.Namespace) -> int:
-    from tests.driver.differential.running import run_sequences
+    from tests.driver.differential.running import AtOnce, run_sequences
 
     begun, ended = time.monotonic(), Counter[str]()
     sequences = {one["id"]: one["steps"] for one in read_lines(options.input)}
@@ -71,8 +71,8 @@ def run(options: argparse.Namespace) -> int:
                 yield {"id": name, "steps": steps}
 
     with Lines(options.out, kept.values()) as out:
-        at_once = {"jobs": options.jobs, "batch": options.batch, "deadline_s": options.deadline_s}
-        for told in run_sequences(simulated(options.library), chosen(), **at_once):
+        at_once = AtOnce(jobs=options.jobs, batch=options.batch, deadline_s=options.deadline_s)
+        for told in run_sequences(simulated(options.library), chosen(), at_once):
             out.write(told)
             ended[told.get("broken", "whole") if told["id"] != "end" else "end"] += 1
     del ended["end"]
@@ -93,9 +93,12 @@ def compare(options: argparse.Namespace) -> int:
 
 
 def serve(options: argparse.Namespace) -> int:
-    from tests.driver.differential.running import serve
+    from tests.driver.differential.lending import serve_lender
+    from tests.driver.differential.running import end_with, serve
 
-    return serve(options.library, options.parent)
+    if not end_with(options.parent):
+        return 2
+    return serve_lender(options.library) if options.lent is None else serve(options.library, options.lent)
 
 
 def main() -> int:
@@ -126,10 +129,13 @@ def main() -> int:
     one.add_argument("--show", type=int, default=20, help="how many kinds of unexplained differences are shown")
     one.add_argument("--json", type=Path, help="write the figures and all differences there")
     one.set_defaults(do=compare)
-    one = commands.add_parser("serve", help=argparse.SUPPRESS)
-    one.add_argument("--library", required=True)
-    one.add_argument("--parent", type=int, required=True)
-    one.set_defaults(do=serve)
+    for name in ("serve", "lend"):
+        one = commands.add_parser(name, help=argparse.SUPPRESS)
+        one.add_argument("--library", required=True)
+        one.add_argument("--parent", type=int, required=True)
+        if name == "serve":
+            one.add_argument("--lent", required=True)
+        one.set_defaults(do=serve, lent=None)
     options = parser.parse_args()
     try:
         code: int = options.do(options)

@@ -265,14 +265,28 @@ def ipc_get(run: Execution, its: Arguments) -> Result:
     return {"code": code, "handle": same}
 
 
-@makes("cuIpcOpenMemHandle")
-def ipc_open(run: Execution, its: Arguments) -> Result:
-    handle = run.world.get(its["handle"], "ipc")
+def ipc_handle(run: Execution, text: str) -> bytes:
+    """Give the CUDA IPC handle of a step, or of "lent 0", which is of another process's memory on device 0."""
+    kind, _, device = text.partition(" ")
+    if kind == "lent":
+        if not run.seat.lent:
+            raise SkippedError("nobody lends")
+        return run.seat.lent[int(device)]
+    handle = run.world.get(text, "ipc")
     if handle is None or run.world.get(handle.of, "plain") is None:
         raise SkippedError("the memory of this handle is not there")
+    return run.opaque[handle.name]
+
+
+@makes("cuIpcOpenMemHandle")
+def ipc_open(run: Execution, its: Arguments) -> Result:
     address = Handle()
-    opaque = Opaque64.from_buffer_copy(run.opaque[handle.name])
-    return {"code": run.library.call("cuIpcOpenMemHandle", ctypes.byref(address), opaque, its["flags"])}
+    opaque = Opaque64.from_buffer_copy(ipc_handle(run, its["handle"]))
+    code = run.library.call("cuIpcOpenMemHandle", ctypes.byref(address), opaque, its["flags"])
+    if code:
+        return {"code": code}
+    run.keep(address.value)
+    return {"code": code, "in": run.place(address.value)}
 
 
 @makes("cuIpcCloseMemHandle")

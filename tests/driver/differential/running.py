@@ -19,14 +19,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
 from tests.driver.differential import memory_calls, stream_calls
 from tests.driver.differential.abi import Library, RefusedError, code_name
 from tests.driver.differential.execution import CALLS, Execution, Result, Seat, Step
+from tests.driver.differential.lending import BY_ITSELF, Lender, lend_to_itself
 
-__all__ = ["CALLS", "Sequence", "memory_calls", "run_sequences", "serve", "stream_calls"]
+__all__ = ["CALLS", "AtOnce", "Sequence", "end_with", "memory_calls", "run_sequences", "serve", "stream_calls"]
 
 Sequence = dict[str, Any]  # "id" and "steps"; a transcript has "results", "end" and perhaps "broken" besides
 
@@ -56,13 +58,18 @@ def execute(seat: Seat, steps: list[Step], answers: IO[str]) -> bool:
     return "broken" not in last
 
 
-def serve(path: str, parent: int) -> int:
-    """Be a child of that parent: answer each line of the standard input. Gives the exit code."""
+def end_with(parent: int) -> bool:
+    """See that this process ends with that parent; false if that has ended already."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before
-        return 2
+    return os.getppid() == parent
+
+
+def serve(path: str, lent: str) -> int:
+    """Be a child: answer each line of the standard input. Gives the exit code."""
     try:
-        seat = Seat(Library(path))
+        library = Library(path)
+        host, handles = lend_to_itself(library) if lent == BY_ITSELF else (None, [])
+        seat = Seat(library, handles or [bytes.fromhex(one) for one in lent.split(",") if one])
     except (RefusedError, RuntimeError) as error:
         sys.stderr.write(f"allranks: {error}\n")
         return 2
@@ -73,17 +80,19 @@ def serve(path: str, parent: int) -> int:
         if not execute(seat, json.loads(line)["steps"], answers):
             os._exit(0)  # a broken context cannot be given back
     seat.close()
+    if host is not None:
+        host.close()
     return 0
 
 
 class Child:
     """A process that executes sequences, and the one that it is at."""
 
-    def __init__(self, library: str, errors: IO[bytes]) -> None:
+    def __init__(self, library: str, lent: str, errors: IO[bytes]) -> None:
         environment = {"SIMCU_MACHINE": "h200", "SIMCU_DEVICES": "2", **os.environ}
         command = [sys.executable, "-m", "tests.driver.differential", "serve", "--library", library]
         self.process = subprocess.Popen(
-            [*command, "--parent", str(os.getpid())],
+            [*command, "--lent", lent, "--parent", str(os.getpid())],
             cwd=ROOT,
             env=environment,
             stdin=subprocess.PIPE,
@@ -159,18 +168,28 @@ class Child:
         return code
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtOnce:
+    """How a run is spread: processes at once, sequences in each before another takes its place, seconds for one."""
+
+    jobs: int = 1
+    batch: int = 500
+    deadline_s: float = DEADLINE_S
+
+
 class Crew:
     """Children at work: `jobs` of them, each replaced after so many sequences."""
 
-    def __init__(self, library: str, jobs: int, batch: int, deadline_s: float, errors: IO[bytes]) -> None:
-        self.library, self.jobs, self.batch, self.deadline_s, self.errors = library, jobs, batch, deadline_s, errors
+    def __init__(self, library: str, lent: str, at_once: AtOnce, errors: IO[bytes]) -> None:
+        self.library, self.lent, self.errors = library, lent, errors
+        self.jobs, self.batch, self.deadline_s = at_once.jobs, at_once.batch, at_once.deadline_s
         self.selector = selectors.DefaultSelector()
         self.working: list[Child] = []
         self.leaving: list[Child] = []
 
     def hire(self) -> None:
         """Start another child."""
-        child = Child(self.library, self.errors)
+        child = Child(self.library, self.lent, self.errors)
         self.working.append(child)
         self.selector.register(child.output, selectors.EVENT_READ, child)
 
@@ -241,12 +260,7 @@ class Crew:
 
 
 def run_sequences(
-    library: str,
-    sequences: Iterable[Sequence],
-    *,
-    jobs: int = 1,
-    batch: int = 500,
-    deadline_s: float = DEADLINE_S,
+    library: str, sequences: Iterable[Sequence], at_once: AtOnce | None = None, *, lends: bool = True
 ) -> Iterator[Sequence]:
     """Execute sequences on a library; give each one's transcript as it is done, and at last what the library lacks.
 
@@ -256,24 +270,25 @@ def run_sequences(
         A path, or the name ``libcuda.so.1``.
     sequences : iterable
         Each with "id" and "steps". Taken one after the other, when a process is free.
-    jobs : int
-        How many processes work at once. With one, the transcripts are in the order of the sequences.
-    batch : int
-        How many sequences a process executes before another takes its place.
-    deadline_s : float
-        Seconds after which a sequence is ended with its process.
+    at_once : AtOnce, optional
+        With one process, as by default, the transcripts are in the order of the sequences.
+    lends : bool
+        Whether there is memory of another process to open; steps that want it are skipped otherwise.
 
     Raises
     ------
     RefusedError
         If the library cannot be used at all.
     """
-    with tempfile.TemporaryFile() as errors:
-        crew = Crew(library, jobs, batch, deadline_s, errors)
-        try:
+    with tempfile.TemporaryFile() as errors, contextlib.ExitStack() as at_end:
+        lent = None
+        if lends:
+            lender = Lender(library, os.getpid(), errors)
+            at_end.callback(lender.close)
+            lent = lender.handles
+        crew = Crew(library, lent or "", at_once or AtOnce(), errors)
+        with contextlib.closing(crew):
             yield from crew.work(sequences)
-        finally:
-            crew.close()
         errors.seek(0)
         said = errors.read().decode(errors="replace").splitlines()
     lacks = sorted({line.split()[1] for line in said if NOT_SIMULATED in line and len(line.split()) > 1})

@@ -14,6 +14,8 @@ from typing import Any
 
 READ = 1
 WRITE = 2
+LENT_BYTES = 4 << 20  # of the memory of another process, on each device
+MEMORY = ("range", "plain", "pooled", "imported")  # what has addresses
 
 Arguments = dict[str, Any]
 
@@ -54,7 +56,7 @@ class Mapped:
 
 @dataclass(slots=True)
 class Thing:
-    """An object. `kind`: handle, released, range, plain, pooled, stream, event, pool, descriptor, ipc."""
+    """An object. `kind`: handle, released, range, plain, pooled, imported, stream, event, pool, descriptor, ipc."""
 
     name: str
     kind: str
@@ -101,7 +103,7 @@ class World:
 
     def pieces(self, address: str, size: int) -> list[tuple[Backing, int, int, dict[int, int]]]:
         """Give what a range reaches: backing, begin, end and rights of each piece; all of it or nothing."""
-        thing, begin = self.get(address, "range", "plain", "pooled"), offset_of(address)
+        thing, begin = self.get(address, *MEMORY), offset_of(address)
         if thing is None or begin + size > thing.size:
             return []
         if thing.kind != "range":
@@ -256,6 +258,29 @@ class World:
 
     def _cuIpcGetMemHandle(self, name: str, its: Arguments) -> None:  # noqa: N802
         self.add(name, "ipc", of=name_of(its["address"]))
+
+    def opened(self, lent: str) -> Thing | None:
+        """Give the memory of another process, if it is open."""
+        return next((one for one in self.alive("imported") if one.of == lent), None)
+
+    def _cuIpcOpenMemHandle(self, name: str, its: Arguments) -> None:  # noqa: N802
+        kind, _, device = its["handle"].partition(" ")
+        if kind != "lent":
+            return
+        thing = self.opened(its["handle"])
+        if thing is not None:
+            thing.references += 1
+            return
+        rights, backing = {int(device): 3}, Backing([(0, LENT_BYTES)])
+        self.add(
+            name, "imported", device=int(device), size=LENT_BYTES, of=its["handle"], rights=rights, backing=backing
+        )
+
+    def _cuIpcCloseMemHandle(self, _: str, its: Arguments) -> None:  # noqa: N802
+        thing = self.things[its["address"]]
+        thing.references -= 1
+        if thing.references == 0:
+            del self.things[thing.name]
 
     # -- streams and events
 
