@@ -168,7 +168,8 @@ bool reached_by_device(const Process& process, const End& end, std::uint64_t siz
   return process.host == nullptr || process.host->readable_later();
 }
 
-// Measured: plain memory is reached as its own device reaches it. [cuda.h] Other memory as the context's device does.
+// Measured, of copies that wait: plain memory is reached as its own device reaches it; [assumption] of others too.
+// Other memory as the context's device reaches it.
 Place located(Process& process, const Context& context, const End& end, std::uint64_t size) {
   const auto mapping = process.space.mapping_at(end.address);
   const bool plain = mapping != process.space.mappings.end() && mapping->second.origin == Origin::kPlain;

@@ -35,6 +35,7 @@ Sequence = dict[str, Any]  # "id" and "steps"; a transcript has "results", "end"
 ROOT: Final = Path(__file__).resolve().parents[3]
 DEADLINE_S: Final = 30.0
 START_S: Final = 120.0  # for a process to have its contexts, when many start at once
+END_S: Final = 10.0  # for a process to end when it has nothing more to do, and once more when it is killed
 NOT_SIMULATED: Final = "is not simulated"
 READY: Final = {"ready": True}
 PR_SET_PDEATHSIG: Final = 1
@@ -157,15 +158,17 @@ class Child:
             self.process.stdin.close()
 
     def end(self, patience_s: float) -> int:
-        """See that the process has ended; give its exit code."""
-        try:
-            code = self.process.wait(patience_s)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            code = self.process.wait()
+        """See that the process has ended, as far as that can be had; give its exit code."""
+        for _ in range(2):
+            try:
+                self.process.wait(patience_s)
+                break
+            except subprocess.TimeoutExpired:
+                self.process.kill()
         self.dismiss()
         self.output.close()
-        return code
+        code = self.process.returncode
+        return -signal.SIGKILL if code is None else code  # it hangs in the kernel, and ends when that lets it go
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +209,7 @@ class Crew:
         self.leaving.remove(child)
         if why:
             child.process.kill()
-        code = child.end(self.deadline_s)
+        code = child.end(END_S)
         if not child.ready:
             self.errors.seek(0)
             said = self.errors.read().decode(errors="replace").strip()
@@ -255,7 +258,7 @@ class Crew:
             self.let_go(child)
             child.process.kill()
         for child in self.leaving:
-            child.end(self.deadline_s)
+            child.end(END_S)
         self.selector.close()
 
 
