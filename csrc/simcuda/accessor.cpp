@@ -66,7 +66,7 @@ void copy(simcuBlock* block, std::uint64_t destination, std::uint64_t source, st
   BlockGroup& group = group_of(block);
   const Access access = group.access();
   succeed(group, check_range(access, source, size, false), source, size);
-  succeed(group, copy_bytes(access, destination, source, size), destination, size);
+  succeed(group, copy_bytes(access, destination, access, source, size), destination, size);
 }
 
 // The memory of one naturally aligned word; ends the lane when there is none.

@@ -77,7 +77,7 @@ struct Mapping {
   unsigned references = 1;           // of cuIpcOpenMemHandle
   bool freed = false;                // by cuMemFreeAsync, and the stream is not there yet
   unsigned long long buffer_id = 0;
-  int sync_memops = 1;  // measured: on from the start
+  int sync_memops = 0;  // measured: off until it is set
   Birth birth;
 };
 

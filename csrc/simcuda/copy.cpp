@@ -159,16 +159,17 @@ AccessFault read_bytes(const Access& access, void* destination, CUdeviceptr sour
   return fault;
 }
 
-AccessFault copy_bytes(const Access& access, CUdeviceptr destination, CUdeviceptr source, std::uint64_t size) {
+AccessFault copy_bytes(const Access& writer, CUdeviceptr destination, const Access& reader, CUdeviceptr source,
+                       std::uint64_t size) {
   // Source and destination are cut into pieces independently, so the bytes pass through a buffer.
   constexpr std::uint64_t kChunk = 256 * 1024;
   std::vector<unsigned char> buffer(std::min(size, kChunk));
   for (std::uint64_t done = 0; done < size; done += kChunk) {
     const std::uint64_t now = std::min(kChunk, size - done);
-    if (const AccessFault fault = read_bytes(access, buffer.data(), source + done, now); fault != AccessFault::kNone) {
+    if (const AccessFault fault = read_bytes(reader, buffer.data(), source + done, now); fault != AccessFault::kNone) {
       return fault;
     }
-    const AccessFault fault = with_host_source(access, destination + done, buffer.data(), now);
+    const AccessFault fault = with_host_source(writer, destination + done, buffer.data(), now);
     if (fault != AccessFault::kNone) return fault;
   }
   return AccessFault::kNone;

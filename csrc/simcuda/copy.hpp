@@ -39,7 +39,9 @@ AccessFault check_range(const Access& access, CUdeviceptr address, std::uint64_t
 
 AccessFault write_bytes(const Access& access, CUdeviceptr destination, const void* source, std::uint64_t size);
 AccessFault read_bytes(const Access& access, void* destination, CUdeviceptr source, std::uint64_t size);
-AccessFault copy_bytes(const Access& access, CUdeviceptr destination, CUdeviceptr source, std::uint64_t size);
+// The two ends may be reached by different devices.
+AccessFault copy_bytes(const Access& writer, CUdeviceptr destination, const Access& reader, CUdeviceptr source,
+                       std::uint64_t size);
 // Writes `count` elements of `element_bytes` (1, 2 or 4), all equal to *element.
 AccessFault fill_bytes(const Access& access, CUdeviceptr destination, const void* element, std::uint64_t element_bytes,
                        std::uint64_t count);

@@ -1,8 +1,7 @@
 // Attributes of a simulated GPU.
 //
 // Source: measured on H200 with driver 580, except that what this driver does not simulate (managed memory, pools on
-// the host, clusters and so on) says 0, and that memory pools are exported as file descriptors only. Attributes that
-// came later are INVALID_VALUE there.
+// the host, clusters and so on) says 0. Attributes that came later are INVALID_VALUE there.
 #include "device_attributes.hpp"
 
 #include <algorithm>
@@ -128,10 +127,9 @@ constexpr Row kRows[] = {
     {CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED, 0},
     {CU_DEVICE_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED, 0},
     {CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 1},
-    {CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED, 0},
+    {CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED, 1},
     {CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS, 0},
     {CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING, 0},
-    {CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR},
     {CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, 0},
     {CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED, 0},
     {CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 1},
@@ -170,6 +168,9 @@ std::optional<int> attribute_of(const simcuMachine& machine, int device, CUdevic
     case CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR: return machine.blocks_per_multiprocessor;
     case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED: return machine.multicast_supported;
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED: return machine.fabric_handle_supported;
+    case CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES:
+      return CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR |
+             (machine.fabric_handle_supported != 0 ? CU_MEM_HANDLE_TYPE_FABRIC : CU_MEM_HANDLE_TYPE_NONE);
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: return device + 1;
     case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID: return 0;
     default: break;

@@ -6,7 +6,15 @@
 #include <csignal>
 #include <thread>
 
-namespace allranks::sim::detail {
+namespace allranks::sim {
+
+CUresult check_context(const Process& process) {
+  const Context* const context = process.current_context();
+  if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  return context->active ? context->sticky_error : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+namespace detail {
 
 namespace {
 
@@ -70,12 +78,7 @@ CUresult refusal(Process& process, Call call, Needs needs) {
   if (!process.faults.empty()) {
     if (const CUresult code = injected(process, call); code != CUDA_SUCCESS) return code;
   }
-  if (needs == Needs::kContext) {
-    const Context* const context = process.current_context();
-    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-    return context->active ? context->sticky_error : CUDA_ERROR_CONTEXT_IS_DESTROYED;
-  }
-  return CUDA_SUCCESS;
+  return needs == Needs::kContext ? check_context(process) : CUDA_SUCCESS;
 }
 
 void log_call(Process& process, Call call, CUresult result) {
@@ -87,4 +90,6 @@ void log_call(Process& process, Call call, CUresult result) {
                          .result = static_cast<std::int32_t>(result)});
 }
 
-}  // namespace allranks::sim::detail
+}  // namespace detail
+
+}  // namespace allranks::sim

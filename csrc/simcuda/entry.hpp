@@ -51,6 +51,9 @@ class Disturbance {
 
 }  // namespace detail
 
+// What a call that needs a current context answers without one, or with one that cannot be used; CUDA_SUCCESS: it can.
+CUresult check_context(const Process& process);
+
 // Runs the body of a driver call: CUresult body(Process&).
 template <typename Body>
 CUresult entry(Call call, Needs needs, const Body& body) {
@@ -78,6 +81,22 @@ CUresult entry(Call call, Needs needs, const Body& body) {
 template <typename Body>
 CUresult entry_in_context(Call call, const Body& body) {
   return entry(call, Needs::kContext, [&](Process& process) { return body(process, *process.current_context()); });
+}
+
+// A body that gets a stream: CUresult body(Process&, Stream&). Measured: a default stream needs a current context,
+// another one does not.
+template <typename Body>
+CUresult entry_on_stream(Call call, CUstream handle, const Body& body) {
+  return entry(call, Needs::kInit, [&](Process& process) {
+    Stream* const stream = find_stream(process, handle);
+    if (stream == nullptr) {
+      const bool of_context = handle == nullptr || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD;
+      return of_context ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_HANDLE;
+    }
+    const Context& context = stream->context();
+    if (!context.active) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    return context.sticky_error != CUDA_SUCCESS ? context.sticky_error : body(process, *stream);
+  });
 }
 
 }  // namespace allranks::sim

@@ -77,6 +77,7 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   std::uint64_t reserved_high = 0;
   std::uint64_t used_high = 0;
   bool destroyed = false;  // ends with its last allocation
+  bool exported = false;   // as a shareable handle, once
 
  private:
   // The way of a piece back into the pool.

@@ -16,9 +16,10 @@ constexpr std::uint64_t kHandleTag = 0x5700'0000'0000ull;
 
 }  // namespace
 
-Stream::Stream(StreamTable& table, Kind kind, std::string name, Birth stream_birth)
+Stream::Stream(StreamTable& table, Kind kind, std::string name, Birth stream_birth, int stream_priority)
     : birth(stream_birth),
       id(table.context().process.next_stream_id++),
+      priority(stream_priority),
       table_(table),
       kind_(kind),
       name_(std::move(name)) {}
@@ -122,10 +123,11 @@ Stream* StreamTable::find(CUstream handle) {
   return found == created_.end() ? nullptr : found->second.get();
 }
 
-CUstream StreamTable::create(Stream::Kind kind) {
+CUstream StreamTable::create(Stream::Kind kind, int priority) {
   const Birth birth = context_.process.birth(LedgerKind::kStream);
   const std::uint64_t handle = kHandleTag | (static_cast<std::uint64_t>(context_.device) << 32) | (next_handle_++ << 4);
-  created_.emplace(handle, std::make_unique<Stream>(*this, kind, "stream " + std::to_string(birth.ordinal), birth));
+  created_.emplace(handle,
+                   std::make_unique<Stream>(*this, kind, "stream " + std::to_string(birth.ordinal), birth, priority));
   return reinterpret_cast<CUstream>(handle);
 }
 

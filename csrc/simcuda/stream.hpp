@@ -27,11 +27,15 @@ namespace allranks::sim {
 
 class StreamTable;
 
+// Smaller numbers come first; measured.
+inline constexpr int kLeastPriority = 0;
+inline constexpr int kGreatestPriority = -5;
+
 class Stream {
  public:
   enum class Kind { kLegacy, kBlocking, kNonBlocking };
 
-  Stream(StreamTable& table, Kind kind, std::string name, Birth birth);
+  Stream(StreamTable& table, Kind kind, std::string name, Birth birth, int priority = kLeastPriority);
 
   // Whether work is carried out in a context that is broken.
   enum class When { kIfHealthy, kEvenIfBroken };
@@ -50,6 +54,7 @@ class Stream {
   const std::string& name() const { return name_; }
   const Birth birth;
   const std::uint64_t id;  // unique in the process
+  const int priority;
 
  private:
   friend class StreamTable;
@@ -85,7 +90,7 @@ class StreamTable {
 
   // Null for a handle that is no stream of this context.
   Stream* find(CUstream handle);
-  CUstream create(Stream::Kind kind);
+  CUstream create(Stream::Kind kind, int priority);
   bool destroy(CUstream handle);
   Stream& legacy() { return legacy_; }
 

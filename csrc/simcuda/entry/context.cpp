@@ -174,8 +174,8 @@ CUresult CUDAAPI cuCtxGetLimit(size_t* value, CUlimit limit) {
 
 CUresult CUDAAPI cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   return entry_in_context(Call::kCtxGetStreamPriorityRange, [&](Process&, const Context&) {
-    if (least != nullptr) *least = 0;
-    if (greatest != nullptr) *greatest = -5;
+    if (least != nullptr) *least = kLeastPriority;
+    if (greatest != nullptr) *greatest = kGreatestPriority;
     return CUDA_SUCCESS;
   });
 }

@@ -1,7 +1,8 @@
 // Copies and fills, on the default stream and on streams.
 //
 // Ranges are checked when the call is made: measured, a fill of a mapping without access rights is INVALID_VALUE and
-// leaves the context healthy. Copies from pageable host memory take the source when the call is made.
+// leaves the context healthy. Copies from pageable host memory take the source when the call is made. Measured: plain
+// memory is reached from another device's context too, without peer access.
 #include "cuda_api.hpp"
 
 #include <algorithm>
@@ -17,10 +18,17 @@ using namespace allranks::sim;
 
 namespace {
 
-// One end of a copy: device memory, or the host's.
+// One end of a copy, as the call names it: device memory, or the host's.
 struct End {
   CUdeviceptr address;
   bool on_device;
+};
+
+// The same once it is known which device reaches it, and on whose behalf.
+struct Place {
+  CUdeviceptr address;
+  bool on_device;
+  Access access;
 };
 
 End device_end(CUdeviceptr address) { return {address, true}; }
@@ -32,14 +40,15 @@ CUresult code_of(AccessFault fault) {
   return fault == AccessFault::kMulticastUnbound ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-Access access_of(Process& process, const Context& context) {
-  return {.process = process, .device = context.device, .label = this_thread().label};
+Access access_of(Process& process, int device) {
+  return {.process = process, .device = device, .label = this_thread().label};
 }
 
 // What a call answers about a range that it is to access. A hole behind a multicast address is found by the device, so
 // it is reported and breaks the context [assumption].
-CUresult check_end(Context& context, const Access& access, const End& end, std::uint64_t size, bool for_writing) {
+CUresult check_end(Context& context, const Place& end, std::uint64_t size, bool for_writing) {
   if (!end.on_device) return end.address == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+  const Access& access = end.access;
   if (access.process.space.freed_within(end.address, size)) {
     access.process.node().incidents.add(access.process, access.label, "use_after_free", name_of(this_thread().call),
                                         place_of(end.address, size) + ": cuMemFreeAsync was called before");
@@ -54,9 +63,9 @@ CUresult check_end(Context& context, const Access& access, const End& end, std::
   return code_of(fault);
 }
 
-CUresult check(Context& context, const Access& access, const End& destination, const End& source, std::uint64_t size) {
-  const CUresult result = check_end(context, access, destination, size, true);
-  return result != CUDA_SUCCESS ? result : check_end(context, access, source, size, false);
+CUresult check(Context& context, const Place& destination, const Place& source, std::uint64_t size) {
+  const CUresult result = check_end(context, destination, size, true);
+  return result != CUDA_SUCCESS ? result : check_end(context, source, size, false);
 }
 
 // Calls body(ours, offset, size) for a piece after the other of a range, with a buffer of this process as large as
@@ -73,32 +82,34 @@ CUresult through_buffer(std::uint64_t size, const Body& body) {
 }
 
 // A copy whose host end lies in another real process. A host pointer that leads nowhere is INVALID_VALUE [assumption].
-CUresult carry_out_for(HostMemory& host, const Access& access, const End& destination, const End& source,
-                       std::uint64_t size) {
+CUresult carry_out_for(HostMemory& host, const Place& destination, const Place& source, std::uint64_t size) {
   return through_buffer(size, [&](unsigned char* ours, std::uint64_t done, std::uint64_t now) {
     const auto* const host_source = reinterpret_cast<const unsigned char*>(source.address) + done;
     auto* const host_destination = reinterpret_cast<unsigned char*>(destination.address) + done;
     CUresult result = CUDA_SUCCESS;
     if (source.on_device) {
-      result = code_of(read_bytes(access, ours, source.address + done, now));
+      result = code_of(read_bytes(source.access, ours, source.address + done, now));
     } else if (!host.read(ours, host_source, now)) {
       result = CUDA_ERROR_INVALID_VALUE;
     }
     if (result != CUDA_SUCCESS) return result;
-    if (destination.on_device) return code_of(write_bytes(access, destination.address + done, ours, now));
+    if (destination.on_device) {
+      return code_of(write_bytes(destination.access, destination.address + done, ours, now));
+    }
     return host.write(host_destination, ours, now) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   });
 }
 
-CUresult carry_out(const Access& access, const End& destination, const End& source, std::uint64_t size) {
+CUresult carry_out(const Place& destination, const Place& source, std::uint64_t size) {
+  Process& process = source.access.process;
   const auto* const host_source = reinterpret_cast<const void*>(source.address);
   auto* const host_destination = reinterpret_cast<void*>(destination.address);
   if (destination.on_device && source.on_device) {
-    return code_of(copy_bytes(access, destination.address, source.address, size));
+    return code_of(copy_bytes(destination.access, destination.address, source.access, source.address, size));
   }
-  if (access.process.host != nullptr) return carry_out_for(*access.process.host, access, destination, source, size);
-  if (destination.on_device) return code_of(write_bytes(access, destination.address, host_source, size));
-  if (source.on_device) return code_of(read_bytes(access, host_destination, source.address, size));
+  if (process.host != nullptr) return carry_out_for(*process.host, destination, source, size);
+  if (destination.on_device) return code_of(write_bytes(destination.access, destination.address, host_source, size));
+  if (source.on_device) return code_of(read_bytes(source.access, host_destination, source.address, size));
   std::memmove(host_destination, host_source, size);
   return CUDA_SUCCESS;
 }
@@ -117,7 +128,8 @@ CUresult on_default_stream(const Context& context, const char* call, std::functi
 }
 
 // The bytes behind a host pointer as they are now; false when they are not there.
-bool take(const Process& process, const End& source, std::uint64_t size, std::vector<unsigned char>& bytes) {
+bool take(const Place& source, std::uint64_t size, std::vector<unsigned char>& bytes) {
+  const Process& process = source.access.process;
   const auto* const begin = reinterpret_cast<const unsigned char*>(source.address);
   if (process.host == nullptr) {
     bytes.assign(begin, begin + size);
@@ -128,18 +140,19 @@ bool take(const Process& process, const End& source, std::uint64_t size, std::ve
 }
 
 // The copy as work for later. Pageable host memory is read now.
-CUresult as_work(const Access& access, const End& destination, const End& source, std::uint64_t size,
-                 std::function<CUresult()>& work) {
+CUresult as_work(const Place& destination, const Place& source, std::uint64_t size, std::function<CUresult()>& work) {
   if (source.on_device) {
-    work = [=] { return carry_out(access, destination, source, size); };
+    work = [=] { return carry_out(destination, source, size); };
     return CUDA_SUCCESS;
   }
   std::vector<unsigned char> bytes;
-  if (!take(access.process, source, size, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  if (!take(source, size, bytes)) return CUDA_ERROR_INVALID_VALUE;
   work = [=, staged = std::move(bytes)] {
-    if (destination.on_device) return code_of(write_bytes(access, destination.address, staged.data(), size));
+    if (destination.on_device) {
+      return code_of(write_bytes(destination.access, destination.address, staged.data(), size));
+    }
     auto* const host_destination = reinterpret_cast<void*>(destination.address);
-    HostMemory* const host = access.process.host;
+    HostMemory* const host = destination.access.process.host;
     if (host != nullptr)
       return host->write(host_destination, staged.data(), size) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     std::memcpy(host_destination, staged.data(), size);
@@ -150,22 +163,30 @@ CUresult as_work(const Access& access, const End& destination, const End& source
 
 // Page-locked host memory is accessed by the device, when the work is carried out; pageable memory is the host's, and
 // so is a client's where the kernel does not let us read it later.
-End located(const Process& process, const End& end, std::uint64_t size) {
-  if (is_device_address(end.address) || !process.space.is_page_locked(end.address, size)) return end;
-  return {end.address, process.host == nullptr || process.host->readable_later()};
+bool reached_by_device(const Process& process, const End& end, std::uint64_t size) {
+  if (is_device_address(end.address) || !process.space.is_page_locked(end.address, size)) return end.on_device;
+  return process.host == nullptr || process.host->readable_later();
+}
+
+// Measured, of copies that wait: plain memory is reached as its own device reaches it; [assumption] of others too.
+// Other memory as the context's device reaches it.
+Place located(Process& process, const Context& context, const End& end, std::uint64_t size) {
+  const auto mapping = process.space.mapping_at(end.address);
+  const bool plain = mapping != process.space.mappings.end() && mapping->second.origin == Origin::kPlain;
+  const int device = plain ? mapping->second.allocation->device : context.device;
+  return {end.address, reached_by_device(process, end, size), access_of(process, device)};
 }
 
 CUresult copy_now(Call call, const End& to, const End& from, std::uint64_t size) {
   return entry_in_context(call, [&](Process& process, Context& context) {
     if (size == 0) return CUDA_SUCCESS;
-    const End destination = located(process, to, size);
-    const End source = located(process, from, size);
-    const Access access = access_of(process, context);
-    CUresult result = check(context, access, destination, source, size);
+    const Place destination = located(process, context, to, size);
+    const Place source = located(process, context, from, size);
+    CUresult result = check(context, destination, source, size);
     if (result != CUDA_SUCCESS) return result;
-    if (context.streams->idle()) return carry_out(access, destination, source, size);
+    if (context.streams->idle()) return carry_out(destination, source, size);
     std::function<CUresult()> work;
-    result = as_work(access, destination, source, size, work);
+    result = as_work(destination, source, size, work);
     return result != CUDA_SUCCESS ? result : on_default_stream(context, name_of(call), std::move(work));
   });
 }
@@ -175,13 +196,12 @@ CUresult copy_on_stream(Call call, const End& to, const End& from, std::uint64_t
     Stream* const stream = find_stream(process, handle);
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (size == 0) return CUDA_SUCCESS;
-    const End destination = located(process, to, size);
-    const End source = located(process, from, size);
-    const Access access = access_of(process, context);
-    CUresult result = check(context, access, destination, source, size);
+    const Place destination = located(process, context, to, size);
+    const Place source = located(process, context, from, size);
+    CUresult result = check(context, destination, source, size);
     if (result != CUDA_SUCCESS) return result;
     std::function<CUresult()> work;
-    result = as_work(access, destination, source, size, work);
+    result = as_work(destination, source, size, work);
     if (result == CUDA_SUCCESS) stream->enqueue(name_of(call), std::move(work));
     return result;
   });
@@ -190,11 +210,11 @@ CUresult copy_on_stream(Call call, const End& to, const End& from, std::uint64_t
 template <typename Element>
 CUresult fill(Process& process, Context& context, const char* call, CUdeviceptr destination, Element element,
               std::uint64_t count, Stream* stream) {
-  const Access access = access_of(process, context);
+  const Access access = access_of(process, context.device);
   if (destination % sizeof(Element) != 0) return CUDA_ERROR_INVALID_VALUE;
   if (count == 0) return CUDA_SUCCESS;
   if (count > kHighestAddress / sizeof(Element)) return CUDA_ERROR_INVALID_VALUE;  // no such range, and no wrapping
-  const CUresult result = check_end(context, access, device_end(destination), count * sizeof(Element), true);
+  const CUresult result = check_end(context, {destination, true, access}, count * sizeof(Element), true);
   if (result != CUDA_SUCCESS) return result;
   std::function<CUresult()> work = [=] {
     return code_of(fill_bytes(access, destination, &element, sizeof element, count));

@@ -41,14 +41,14 @@ void note_open_elsewhere(Process& process, CUevent handle) {
 }
 
 CUresult record(Call call, CUevent handle, CUstream stream_handle, unsigned flags) {
-  return entry(call, Needs::kContext, [&](Process& process) {
+  return entry_on_stream(call, stream_handle, [&](Process& process, Stream& stream) {
+    // Measured: in this order. [cuda.h] Both are of one context.
     const std::shared_ptr<Event> event = find_event(process, handle);
-    Stream* const stream = find_stream(process, stream_handle);
-    // [cuda.h] Both are of one context; measured too.
-    if (!event || stream == nullptr || !stream->context().events->find(handle)) return CUDA_ERROR_INVALID_HANDLE;
-    if ((flags & ~static_cast<unsigned>(CU_EVENT_RECORD_EXTERNAL)) != 0) return CUDA_ERROR_INVALID_VALUE;  // measured
+    if (!event) return CUDA_ERROR_INVALID_HANDLE;
+    if ((flags & ~static_cast<unsigned>(CU_EVENT_RECORD_EXTERNAL)) != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (!stream.context().events->find(handle)) return CUDA_ERROR_INVALID_HANDLE;
     if (flags != CU_EVENT_RECORD_DEFAULT) return CUDA_ERROR_NOT_SUPPORTED;
-    EventTable::record(event, *stream, process.node().turnstile);
+    EventTable::record(event, stream, process.node().turnstile);
     return CUDA_SUCCESS;
   });
 }

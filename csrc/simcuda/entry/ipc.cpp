@@ -12,14 +12,14 @@ namespace {
 struct Exported {
   std::uint64_t magic;
   std::uint64_t serial;  // of the allocation or event: unique in the node, and never used again
+  std::uint64_t place;   // of memory: the device of the context that it was asked for in
 };
 constexpr std::uint64_t kMemory = 0x6d65'6d2d'6970'6331;
 constexpr std::uint64_t kEvent = 0x6576'742d'6970'6331;
 
 template <typename Handle>
-void write(Handle* handle, std::uint64_t magic, std::uint64_t serial) {
+void write(Handle* handle, const Exported& exported) {
   static_assert(sizeof(Exported) <= sizeof(Handle));
-  const Exported exported{magic, serial};
   std::memset(handle, 0, sizeof *handle);
   std::memcpy(handle, &exported, sizeof exported);
 }
@@ -84,15 +84,20 @@ OwnedEvent find_exported_event(const Node& node, std::uint64_t serial) {
 
 extern "C" {
 
-// Measured: INVALID_VALUE for VMM and stream-ordered memory. [use] An inner pointer gives the handle of the whole
+// Measured: INVALID_VALUE for VMM and stream-ordered memory, and for null before the context is looked at; another
+// handle where another device's context is current. [use] An inner pointer gives the handle of the whole
 // allocation (PyTorch and MSCCL++ send the offset along).
 CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
-  return entry_in_context(Call::kIpcGetMemHandle, [&](Process& process, const Context&) {
+  return entry(Call::kIpcGetMemHandle, Needs::kInit, [&](Process& process) {
+    if (handle == nullptr || address == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult result = check_context(process); result != CUDA_SUCCESS) return result;
     const auto mapping = process.space.mapping_at(address);
-    if (handle == nullptr || mapping == process.space.mappings.end() || mapping->second.origin != Origin::kPlain) {
+    if (mapping == process.space.mappings.end() || mapping->second.origin != Origin::kPlain) {
       return CUDA_ERROR_INVALID_VALUE;
     }
-    write(handle, kMemory, mapping->second.allocation->id);
+    write(handle, {.magic = kMemory,
+                   .serial = mapping->second.allocation->id,
+                   .place = static_cast<std::uint64_t>(process.current_context()->device)});
     return CUDA_SUCCESS;
   });
 }
@@ -151,7 +156,7 @@ CUresult CUDAAPI cuIpcGetEventHandle(CUipcEventHandle* handle, CUevent event) {
     const EventTable::Held* const held = find_held_event(process, event);
     if (handle == nullptr || event == nullptr) return CUDA_ERROR_INVALID_VALUE;  // measured
     if (held == nullptr || held->opened || !held->event->interprocess) return CUDA_ERROR_INVALID_HANDLE;
-    write(handle, kEvent, held->event->serial);
+    write(handle, {.magic = kEvent, .serial = held->event->serial, .place = 0});
     return CUDA_SUCCESS;
   });
 }

@@ -35,9 +35,8 @@ CUresult CUDAAPI cuMemGetAddressRange(CUdeviceptr* base, size_t* bytes, CUdevice
   return entry_in_context(Call::kMemGetAddressRange, [&](Process& process, const Context& context) {
     const auto mapping = process.space.mapping_at(address);
     if (mapping == process.space.mappings.end()) return CUDA_ERROR_NOT_FOUND;
-    // Measured: mapped memory that the current context's device has no access to is not found.
-    const bool reached = mapping->second.rights.read.test(static_cast<std::size_t>(context.device));
-    if (mapping->second.origin == Origin::kMapped && !reached) return CUDA_ERROR_NOT_FOUND;
+    // Measured: memory of any kind that the current context's device has no access to is not found.
+    if (!mapping->second.rights.read.test(static_cast<std::size_t>(context.device))) return CUDA_ERROR_NOT_FOUND;
     if (base != nullptr) *base = mapping->first;
     if (bytes != nullptr) *bytes = mapping->second.size;
     return CUDA_SUCCESS;

@@ -1,9 +1,6 @@
 // Copies between contexts, which need no peer access: each end is reached as its own context's device reaches it.
 #include "cuda_api.hpp"
 
-#include <algorithm>
-#include <vector>
-
 #include "../copy.hpp"
 
 using namespace allranks::sim;
@@ -18,18 +15,6 @@ struct Peers {
 CUresult code_of(AccessFault fault) {
   if (fault == AccessFault::kNone) return CUDA_SUCCESS;
   return fault == AccessFault::kMulticastUnbound ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult carry_out(const Peers& peers, CUdeviceptr destination, CUdeviceptr source, std::uint64_t size) {
-  constexpr std::uint64_t kPiece = 256 * 1024;
-  std::vector<unsigned char> buffer(std::min(size, kPiece));
-  for (std::uint64_t done = 0; done < size; done += kPiece) {
-    const std::uint64_t now = std::min(kPiece, size - done);
-    AccessFault fault = read_bytes(peers.source, buffer.data(), source + done, now);
-    if (fault == AccessFault::kNone) fault = write_bytes(peers.destination, destination + done, buffer.data(), now);
-    if (fault != AccessFault::kNone) return code_of(fault);
-  }
-  return CUDA_SUCCESS;
 }
 
 // Appends the copy to the stream; `number`: of that work, 0 if there is none.
@@ -47,7 +32,9 @@ CUresult enqueue(Process& process, Stream& stream, CUdeviceptr destination, CUco
   AccessFault fault = check_range(peers.destination, destination, size, true);
   if (fault == AccessFault::kNone) fault = check_range(peers.source, source, size, false);
   if (fault != AccessFault::kNone) return code_of(fault);
-  *number = stream.enqueue(name_of(this_thread().call), [=] { return carry_out(peers, destination, source, size); });
+  *number = stream.enqueue(name_of(this_thread().call), [=] {
+    return code_of(copy_bytes(peers.destination, destination, peers.source, source, size));
+  });
   return CUDA_SUCCESS;
 }
 

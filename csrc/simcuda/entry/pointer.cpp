@@ -17,10 +17,12 @@ CUresult answer(void* data, Value value) {
   return CUDA_SUCCESS;
 }
 
-// [cuda.h] Rights of the device of the current context.
+// Measured: mapped memory has the rights of the current context's device; all others can be read and written, by a
+// device without a path to them too.
 CUresult access_flags(const Process& process, const Mapping& mapping, void* data) {
   const Context* const context = process.current_context();
   if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (mapping.origin != Origin::kMapped) return answer<int>(data, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
   const auto device = static_cast<std::size_t>(context->device);
   int flags = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
   if (mapping.rights.read.test(device)) flags = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ;
@@ -31,6 +33,20 @@ CUresult access_flags(const Process& process, const Mapping& mapping, void* data
 // [cuda.h] The pool that memory was taken or imported from; null for other memory, and once the pool was destroyed.
 CUmemoryPool pool_of(const Process& process, const Mapping& mapping) {
   return mapping.pool ? process.pools.handle_of(*mapping.pool) : nullptr;
+}
+
+// Measured: an address that the current context's device may use is its own device pointer.
+CUresult device_pointer(const Process& process, const Mapping& mapping, CUdeviceptr address, void* data) {
+  const Context* const context = process.current_context();
+  if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  const bool reached = mapping.rights.read.test(static_cast<std::size_t>(context->device));
+  return reached ? answer<CUdeviceptr>(data, address) : CUDA_ERROR_INVALID_VALUE;
+}
+
+// Measured: memory of pools belongs to no context, no more than mapped memory does.
+CUcontext context_of(const Mapping& mapping) {
+  const bool has_one = mapping.context != nullptr && mapping.origin != Origin::kPool;
+  return has_one ? mapping.context->handle() : nullptr;
 }
 
 // Page-locked memory has the device of the context that it was made in.
@@ -80,11 +96,10 @@ CUresult attribute_of(Process& process, void* data, CUpointer_attribute attribut
   std::uint64_t range_size = 0;
   range_of(space, address, range_begin, range_size);
   switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_CONTEXT:
-      return answer<CUcontext>(data, mapping.context != nullptr ? mapping.context->handle() : nullptr);
+    case CU_POINTER_ATTRIBUTE_CONTEXT: return answer<CUcontext>(data, context_of(mapping));
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       return answer<unsigned>(data, on_host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
-    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: return answer<CUdeviceptr>(data, address);
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: return device_pointer(process, mapping, address, data);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
       answer<CUdeviceptr>(data, on_host ? address : 0);
       return on_host ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -170,8 +185,10 @@ CUresult CUDAAPI cuPointerGetAttributes(unsigned int count, CUpointer_attribute*
     if (!std::all_of(attributes, attributes + count, known)) return CUDA_ERROR_INVALID_VALUE;  // measured
     for (unsigned i = 0; i < count; ++i) {
       const CUresult result = attribute_of(process, data[i], attributes[i], address);
-      if (result == CUDA_ERROR_INVALID_VALUE) answer_unknown(process, data[i], attributes[i], address);
-      if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE) return result;
+      // Measured: what cannot be said without a current context is no error here either.
+      const bool unknown = result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_CONTEXT;
+      if (unknown) answer_unknown(process, data[i], attributes[i], address);
+      if (result != CUDA_SUCCESS && !unknown) return result;
     }
     return CUDA_SUCCESS;
   });

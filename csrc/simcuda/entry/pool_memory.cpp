@@ -10,21 +10,6 @@ using namespace allranks::sim;
 
 namespace {
 
-// Calls body(process, stream). [cuda.h] The default stream needs a current context, another one does not.
-template <typename Body>
-CUresult with_stream(Call call, CUstream handle, const Body& body) {
-  return entry(call, Needs::kInit, [&](Process& process) {
-    Stream* const stream = find_stream(process, handle);
-    if (stream == nullptr) {
-      const bool of_context = handle == nullptr || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD;
-      return of_context ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_HANDLE;
-    }
-    const Context& context = stream->context();
-    if (!context.active) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    return context.sticky_error != CUDA_SUCCESS ? context.sticky_error : body(process, *stream);
-  });
-}
-
 // What cuMemPoolExportPointer hands out.
 struct SharedPointer {
   static constexpr std::uint64_t kMagic = 0x5f72'7470'6c6f'6f70;
@@ -45,7 +30,7 @@ CUresult answer_nothing(CUdeviceptr* address) {
 extern "C" {
 
 CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream_handle) {
-  return with_stream(Call::kMemAllocAsync, stream_handle, [&](Process& process, Stream& stream) {
+  return entry_on_stream(Call::kMemAllocAsync, stream_handle, [&](Process& process, Stream& stream) {
     if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (bytes == 0) return answer_nothing(address);
     PoolTable& pools = process.pools;
@@ -57,7 +42,7 @@ CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream st
 // [cuda.h] The pool may be of another device than the stream.
 CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool handle,
                                          CUstream stream_handle) {
-  return with_stream(Call::kMemAllocFromPoolAsync, stream_handle, [&](Process& process, Stream& stream) {
+  return entry_on_stream(Call::kMemAllocFromPoolAsync, stream_handle, [&](Process& process, Stream& stream) {
     const PoolTable::Entry* const found = process.pools.find(handle);
     if (address == nullptr || found == nullptr || found->imported) return CUDA_ERROR_INVALID_VALUE;
     if (bytes == 0) return answer_nothing(address);
@@ -69,7 +54,7 @@ CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUm
 // Memory of a pool, of this process or imported. Measured: null is none to free. [assumption] An inner pointer and a
 // second free are INVALID_VALUE.
 CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr address, CUstream stream_handle) {
-  return with_stream(Call::kMemFreeAsync, stream_handle, [&](Process& process, Stream& stream) {
+  return entry_on_stream(Call::kMemFreeAsync, stream_handle, [&](Process& process, Stream& stream) {
     if (address == 0) return CUDA_SUCCESS;
     const auto mapping = process.space.mappings.find(address);
     if (mapping == process.space.mappings.end() || mapping->second.freed) return CUDA_ERROR_INVALID_VALUE;
@@ -85,13 +70,13 @@ CUresult CUDAAPI cuMemPoolExportToShareableHandle(void* shareable, CUmemoryPool 
   return entry(Call::kMemPoolExportToShareableHandle, Needs::kInit, [&](Process& process) {
     const PoolTable::Entry* const found = process.pools.find(handle);
     if (shareable == nullptr || found == nullptr || found->imported || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-        (found->pool->properties.handle_types & static_cast<unsigned>(type)) == 0) {
-      return CUDA_ERROR_INVALID_VALUE;
-    }
+    if ((found->pool->properties.handle_types & static_cast<unsigned>(type)) == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (type == CU_MEM_HANDLE_TYPE_FABRIC) return CUDA_ERROR_NOT_PERMITTED;
+    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
     const int descriptor = process.node().descriptors.add(
         {.pool = found->pool, .owner = &process, .birth = process.birth(LedgerKind::kDescriptor)});
     if (descriptor < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+    found->pool->exported = true;
     *static_cast<int*>(shareable) = descriptor;
     return CUDA_SUCCESS;
   });
@@ -114,13 +99,13 @@ CUresult CUDAAPI cuMemPoolImportFromShareableHandle(CUmemoryPool* pool, void* sh
   });
 }
 
-// [assumption] The pointer is where the allocation begins, and the pool can be exported.
+// Measured: INVALID_VALUE unless the pool was exported before. [assumption] The pointer is where the allocation begins.
 CUresult CUDAAPI cuMemPoolExportPointer(CUmemPoolPtrExportData* data, CUdeviceptr address) {
   return entry(Call::kMemPoolExportPointer, Needs::kInit, [&](Process& process) {
     const auto mapping = process.space.mappings.find(address);
     if (data == nullptr || mapping == process.space.mappings.end()) return CUDA_ERROR_INVALID_VALUE;
     const Mapping& exported = mapping->second;
-    if (exported.origin != Origin::kPool || exported.freed || exported.pool->properties.handle_types == 0) {
+    if (exported.origin != Origin::kPool || exported.freed || !exported.pool->exported) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     const SharedPointer shared{SharedPointer::kMagic, exported.pool->serial, exported.allocation->id};

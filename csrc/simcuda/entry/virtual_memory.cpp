@@ -17,15 +17,15 @@ bool reserved(AddressSpace& space, CUdeviceptr address, std::uint64_t size) {
          size <= found->second.size - (address - found->first);
 }
 
-// Measured order: a range that is no part of a reservation, then a part of an allocation or an offset
-// (NOT_SUPPORTED), then what is mapped there already. Multicast, [cuda.h]: the offset is zero, addresses and sizes are
-// multiples of the multicast granularity; [use] any prefix can be mapped.
+// Measured order: an address that is in no reservation, then a part of an allocation, more than it has, or an offset
+// (NOT_SUPPORTED), then a range that ends after its reservation, and what is mapped there already. Multicast, [cuda.h]:
+// the offset is zero, addresses and sizes are multiples of the multicast granularity; [use] any prefix can be mapped.
 CUresult check_map(Process& process, CUdeviceptr address, std::uint64_t size, std::uint64_t offset,
                    CUmemGenericAllocationHandle handle, unsigned long long flags) {
   const simcuMachine& machine = process.node().machine;
   const Handle* const found = process.find_handle(handle);
   if (found == nullptr || flags != 0 || size == 0) return CUDA_ERROR_INVALID_VALUE;
-  if (address % machine.allocation_granularity_bytes != 0 || !reserved(process.space, address, size)) {
+  if (address % machine.allocation_granularity_bytes != 0 || !reserved(process.space, address, 1)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (offset != 0) return CUDA_ERROR_NOT_SUPPORTED;
@@ -35,7 +35,8 @@ CUresult check_map(Process& process, CUdeviceptr address, std::uint64_t size, st
   } else if (size != found->allocation->size) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
-  return process.space.mapped_within(address, size) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+  const bool room = reserved(process.space, address, size) && !process.space.mapped_within(address, size);
+  return room ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 void map(Process& process, CUdeviceptr address, std::uint64_t size, CUmemGenericAllocationHandle value) {
@@ -60,6 +61,7 @@ bool cuts_a_mapping(AddressSpace& space, CUdeviceptr address, std::uint64_t size
 }
 
 CUresult check_access(const Process& process, const CUmemAccessDesc& description) {
+  if (description.location.type == CU_MEM_LOCATION_TYPE_INVALID) return CUDA_ERROR_INVALID_VALUE;
   if (description.location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
   if (!is_device(process, description.location.id)) return CUDA_ERROR_INVALID_VALUE;
   switch (description.flags) {
@@ -79,17 +81,18 @@ bool reachable(const Process& process, const Mapping& mapping, int device) {
 
 extern "C" {
 
-// Measured: a wanted address that is taken is no error, one off the granularity is.
+// Measured: a wanted address that is taken is no error, one off the granularity or the alignment is.
 CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr* address, size_t size, size_t alignment, CUdeviceptr wanted,
                                      unsigned long long flags) {
   return entry(Call::kMemAddressReserve, Needs::kInit, [&](Process& process) {
     const std::uint64_t unit = process.node().machine.allocation_granularity_bytes;
-    if (address == nullptr || size == 0 || size % unit != 0 || wanted % unit != 0 || flags != 0 ||
-        (alignment & (alignment - 1)) != 0) {
+    const std::uint64_t aligned = std::max<std::uint64_t>(alignment, unit);
+    if (address == nullptr || size == 0 || size % unit != 0 || flags != 0 || (alignment & (alignment - 1)) != 0 ||
+        wanted % aligned != 0) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     if (size > kHighestAddress - kLowestAddress) return CUDA_ERROR_OUT_OF_MEMORY;
-    const CUdeviceptr found = process.space.find_room(size, std::max<std::uint64_t>(alignment, unit), wanted);
+    const CUdeviceptr found = process.space.find_room(size, aligned, wanted);
     if (found == 0) return CUDA_ERROR_OUT_OF_MEMORY;
     process.space.reservations.emplace(found,
                                        Reservation{.size = size, .birth = process.birth(LedgerKind::kReservation)});
@@ -160,7 +163,8 @@ CUresult CUDAAPI cuMemUnmap(CUdeviceptr address, size_t size) {
 }
 
 // Measured: a misaligned range, one that begins where nothing is mapped, a device that does not exist and unknown
-// flags are INVALID_VALUE, a location that is no device NOT_SUPPORTED; holes between mappings are SUCCESS.
+// flags are INVALID_VALUE, so is a location of no kind; one that is no device is NOT_SUPPORTED; holes between mappings
+// are SUCCESS.
 CUresult CUDAAPI cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc* descriptions, size_t count) {
   return entry(Call::kMemSetAccess, Needs::kInit, [&](Process& process) {
     const std::uint64_t unit = process.node().machine.allocation_granularity_bytes;
@@ -195,15 +199,15 @@ CUresult CUDAAPI cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAcc
 // Measured: memory of cuMemAlloc is SUCCESS and no rights.
 CUresult CUDAAPI cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr address) {
   return entry(Call::kMemGetAccess, Needs::kInit, [&](Process& process) {
-    if (flags == nullptr || location == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
     // Measured: in this order.
-    if (process.space.reservation_at(address) == process.space.reservations.end()) return CUDA_ERROR_INVALID_VALUE;
+    if (flags == nullptr || location == nullptr || address == 0) return CUDA_ERROR_INVALID_VALUE;
+    *flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
     if (location->type == CU_MEM_LOCATION_TYPE_INVALID) return CUDA_ERROR_INVALID_DEVICE;
     if (location->type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
     if (!is_device(process, location->id)) return CUDA_ERROR_INVALID_DEVICE;
     const auto mapping = process.space.mapping_at(address);
-    if (mapping == process.space.mappings.end()) return CUDA_ERROR_INVALID_VALUE;
+    const bool mapped = mapping != process.space.mappings.end() && mapping->second.origin != Origin::kHost;
+    if (!mapped) return CUDA_ERROR_INVALID_VALUE;
     if (mapping->second.origin == Origin::kPlain) return CUDA_SUCCESS;
     const auto device = static_cast<std::size_t>(location->id);
     if (mapping->second.rights.read.test(device)) *flags = CU_MEM_ACCESS_FLAGS_PROT_READ;

@@ -7,64 +7,77 @@ the interpreter, so that ``run`` works on a machine with GPUs where nothing is i
 from __future__ import annotations
 
 import argparse
-import statistics
+import json
+import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tests.driver.differential.abi import RefusedError
-from tests.driver.differential.files import read_lines, write_lines
+from tests.driver.differential.files import Lines, read_lines, write_lines
+
+
+def simulated(library: str | None) -> str:
+    """Give the library, by default the simulated one."""
+    if library is not None:
+        return library
+    from allranks import sim
+
+    return str(sim.library_path())
 
 
 def draw(options: argparse.Namespace) -> int:
     from tests.driver.differential.drawing import draw_sequences
+    from tests.driver.differential.running import AtOnce, run_sequences
+    from tests.driver.differential.tallies import Tally
 
-    drawn = list(draw_sequences(options.count, options.seed))
-    write_lines(options.out, ({"id": index, "steps": steps} for index, steps in enumerate(drawn)))
-    lengths = [len(steps) for steps in drawn]
-    print(f"{len(drawn)} sequences, median length {statistics.median(lengths):g}")  # noqa: T201
-    return 0
+    sequences = [
+        {"id": index, "steps": steps} for index, steps in enumerate(draw_sequences(options.count, options.seed))
+    ]
+    write_lines(options.out, sequences)
+    tally = Tally()
+    for told in run_sequences(simulated(options.library), sequences, AtOnce(jobs=options.jobs)):
+        if told["id"] != "end":
+            tally.add(told)
+    print(f"{len(sequences)} sequences, median length {tally.median}; on the simulated driver:")  # noqa: T201
+    print("\n".join(tally.report()))  # noqa: T201
+    rare = list(tally.short_of())
+    print("too rare: " + ("; ".join(rare) or "nothing"))  # noqa: T201
+    return 1 if rare else 0
 
 
-def part_of(text: str) -> tuple[int, int]:
-    """Read "1/4": the second of four parts."""
-    part, _, parts = text.partition("/")
-    if not (part.isdigit() and parts.isdigit() and int(part) < int(parts)):
-        raise argparse.ArgumentTypeError(f"{text!r}: two numbers such as 0/4, the first one smaller")
-    return int(part), int(parts)
+def recorded(path: Path, wanted: dict[Any, Any]) -> dict[Any, dict[str, Any]]:
+    """Give the transcripts that a run has left there before, of sequences that are wanted as they are."""
+    if not path.exists():
+        return {}
+    return {told["id"]: told for told in read_lines(path) if wanted.get(told["id"]) == told.get("steps", ())}
 
 
 def run(options: argparse.Namespace) -> int:
-    from tests.driver.differential.running import run_sequences
+    from tests.driver.differential.running import AtOnce, run_sequences
 
-    library = options.library
-    if library is None:
-        from allranks import sim
-
-        library = str(sim.library_path())
-    begun, broken = time.monotonic(), list[str]()
-    part, parts = options.part
+    begun, ended = time.monotonic(), Counter[str]()
+    sequences = {one["id"]: one["steps"] for one in read_lines(options.input)}
+    kept = recorded(options.out, sequences)
 
     def chosen() -> Iterator[dict[str, Any]]:
-        for index, sequence in enumerate(read_lines(options.input)):
+        for name, steps in sequences.items():
             if time.monotonic() - begun > options.limit_s:
-                print(f"stopped after {options.limit_s:g} s, before sequence {sequence['id']}")  # noqa: T201
                 return
-            if index % parts == part:
-                yield {"id": sequence["id"], "steps": sequence["steps"]}
+            if name not in kept:
+                yield {"id": name, "steps": steps}
 
-    def watched() -> Iterator[dict[str, Any]]:
-        for told in run_sequences(library, chosen(), options.batch):
-            if "broken" in told:
-                broken.append(f"{told['id']} ({told['broken']})")
-            yield told
-
-    count = write_lines(options.out, watched()) - 1
-    print(f"{count} sequences in {time.monotonic() - begun:.1f} s, {len(broken)} broke their process")  # noqa: T201
-    if broken:
-        print("broken: " + ", ".join(broken[:20]))  # noqa: T201
+    with Lines(options.out, kept.values()) as out:
+        at_once = AtOnce(jobs=options.jobs, batch=options.batch, deadline_s=options.deadline_s)
+        for told in run_sequences(simulated(options.library), chosen(), at_once):
+            out.write(told)
+            ended[told.get("broken", "whole") if told["id"] != "end" else "end"] += 1
+    del ended["end"]
+    done = f"{ended.total()} sequences in {time.monotonic() - begun:.1f} s"
+    print(f"{done}, {len(kept)} from before, {len(sequences) - len(kept) - ended.total()} left: {dict(ended)}")  # noqa: T201
     return 0
 
 
@@ -74,13 +87,18 @@ def compare(options: argparse.Namespace) -> int:
     comparison = Comparison(load_explained(options.explained))
     comparison.files(options.reference, options.other)
     print("\n".join(comparison.report(options.show)))  # noqa: T201
+    if options.json is not None:
+        options.json.write_text(json.dumps(comparison.summary(), indent=1) + "\n", encoding="utf-8")
     return 1 if comparison.unexplained else 0
 
 
 def serve(options: argparse.Namespace) -> int:
-    from tests.driver.differential.running import serve
+    from tests.driver.differential.lending import serve_lender
+    from tests.driver.differential.running import end_with, serve
 
-    return serve(options.library)
+    if not end_with(options.parent):
+        return 2
+    return serve_lender(options.library) if options.lent is None else serve(options.library, options.lent)
 
 
 def main() -> int:
@@ -90,13 +108,18 @@ def main() -> int:
     one.add_argument("--count", type=int, default=10_000)
     one.add_argument("--seed", type=int, default=0)
     one.add_argument("--out", type=Path, required=True)
+    one.add_argument("--library", help="where they are counted (default: the simulated one)")
+    one.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once")
     one.set_defaults(do=draw)
     one = commands.add_parser("run", help="execute sequences on a library")
     one.add_argument("--library", help="libcuda.so.1 for the real driver (default: the simulated one)")
     one.add_argument("--in", dest="input", type=Path, required=True)
-    one.add_argument("--out", type=Path, required=True)
+    one.add_argument("--out", type=Path, required=True, help="what is there of these sequences is not run again")
+    one.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once")
     one.add_argument("--batch", type=int, default=500, help="sequences in one process")
-    one.add_argument("--part", type=part_of, default=(0, 1), help="every n-th sequence only: 0/4, 1/4, 2/4 or 3/4")
+    one.add_argument(
+        "--deadline-s", type=float, default=30.0, help="end a sequence that takes longer, with its process"
+    )
     one.add_argument("--limit-s", type=float, default=600.0, help="begin no sequence after so many seconds")
     one.set_defaults(do=run)
     one = commands.add_parser("compare", help="compare a run with another one")
@@ -104,10 +127,15 @@ def main() -> int:
     one.add_argument("other", type=Path, help="the run on the simulated driver")
     one.add_argument("--explained", type=Path, default=Path(__file__).with_name("explained.json"))
     one.add_argument("--show", type=int, default=20, help="how many kinds of unexplained differences are shown")
+    one.add_argument("--json", type=Path, help="write the figures and all differences there")
     one.set_defaults(do=compare)
-    one = commands.add_parser("serve", help=argparse.SUPPRESS)
-    one.add_argument("--library", required=True)
-    one.set_defaults(do=serve)
+    for name in ("serve", "lend"):
+        one = commands.add_parser(name, help=argparse.SUPPRESS)
+        one.add_argument("--library", required=True)
+        one.add_argument("--parent", type=int, required=True)
+        if name == "serve":
+            one.add_argument("--lent", required=True)
+        one.set_defaults(do=serve, lent=None)
     options = parser.parse_args()
     try:
         code: int = options.do(options)

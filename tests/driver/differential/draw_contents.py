@@ -29,6 +29,15 @@ def usable(d: Drawer, right: int) -> tuple[str, int, int] | None:
     return (f"{name}+{offset + spot}" if offset + spot else name), size - spot, device
 
 
+def apart(d: Drawer, source: tuple[str, int, int]) -> tuple[str, int, int] | None:
+    """Draw memory to copy to, and no place that `source` reaches too: what becomes of that is undefined."""
+    for _ in range(4):
+        target = usable(d, WRITE)
+        if target is None or not d.world.overlap(source[0], target[0], min(LENGTHS[-1], source[1], target[1])):
+            return target
+    return None
+
+
 def unusable(d: Drawer) -> str:
     """Draw an address whose use has a defined error."""
     ranges = d.world.alive("range")
@@ -88,7 +97,8 @@ def read(d: Drawer) -> None:
 
 
 def copy(d: Drawer) -> None:
-    source, target = usable(d, READ), usable(d, WRITE)
+    source = usable(d, READ)
+    target = apart(d, source) if source is not None else None
     if source is None or target is None:
         allocate(d)
         return

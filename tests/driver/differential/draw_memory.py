@@ -43,9 +43,9 @@ def create(d: Drawer) -> None:
             {"kind": 0},
             {"flags": 1},
             {"location": 0},
-            {"types": 2},
-            {"types": 8},
-            {"types": 16},
+            {"types": d.of((2, 4))},
+            {"types": d.of((8, 8, 9))},
+            {"types": d.of((16, 32, 64))},
         )
     )
     d.add("cuMemCreate", False, on=on, **{**its, **wrong})
@@ -57,10 +57,10 @@ def handle_call(d: Drawer) -> None:
         create(d)
         return
     on = d.current(handle.device)
-    kind = d.index(8)
-    if kind < 2:
+    kind = d.index(9)
+    if kind < 4:
         d.add("cuMemGetAllocationPropertiesFromHandle", on=on, handle=handle.name)
-    elif kind < 5:
+    elif kind < 7:
         wanted = d.of((1, 1, 1, 1, 0, 2, 8, 3))
         flags = int(d.chance(8))
         good = wanted == POSIX and handle.handle_types == POSIX and not flags
@@ -93,7 +93,7 @@ def reserve(d: Drawer) -> None:
     }
     taken = d.thing("range")
     if taken is not None and d.chance(6):
-        its["wanted"] = taken.name
+        its |= {"wanted": taken.name, "alignment": min(its["alignment"], taken.alignment)}
     if not d.chance(4):
         d.add("cuMemAddressReserve", on=d.of((0, 1, None)), **its)
         return
@@ -300,13 +300,38 @@ def ipc_get(d: Drawer) -> None:
 
 def ipc_use(d: Drawer) -> None:
     handles = [one for one in d.world.alive("ipc") if d.world.get(one.of, "plain")]
-    if not handles:
-        ipc_get(d)
-    elif d.chance(4):
+    if handles and d.chance(2):
+        d.add("cuIpcOpenMemHandle", False, on=d.current(0), handle=d.of(handles).name, flags=d.of((1, 1, 1, 0, 2)))
+    elif d.chance(8):
         address, _ = d.somewhere("plain")
         d.add("cuIpcCloseMemHandle", False, address=address)
     else:
-        d.add("cuIpcOpenMemHandle", False, on=d.current(0), handle=d.of(handles).name, flags=d.of((1, 1, 1, 0, 2)))
+        borrow(d)
+
+
+def borrow(d: Drawer) -> None:
+    """Draw a use of another process's memory, which nobody writes; only where its device's context is current."""
+    thing = d.thing("imported")
+    if thing is None or d.chance(4):
+        device, flags = d.device(), d.of((1, 1, 1, 1, 1, 0, 2))
+        on = None if d.chance(16) else device
+        good = flags == 1 and on is not None
+        d.add("cuIpcOpenMemHandle", good, on=on, handle=f"lent {device}", flags=flags)
+        if good and not d.chance(4):
+            borrow(d)
+        return
+    on, inside = thing.device, at(thing, d.of((0, 0, 1, 4096, thing.size - 1)))
+    match d.index(8):
+        case 0 | 1 | 2 | 7:
+            d.add("cuIpcCloseMemHandle", on=on, address=thing.name)
+        case 3:
+            d.add("cuMemcpyDtoH", on=on, size=d.of((4, 256, 4096)), source=at(thing, d.of((0, 64, 4096))))
+        case 4:
+            d.add("cuMemGetAddressRange", on=d.current(on), address=inside)
+        case 5:
+            d.add("cuPointerGetAttribute", on=d.current(on), address=inside, attribute=d.of(ATTRIBUTES))
+        case _:
+            d.add(d.of(("cuIpcGetMemHandle", "cuMemRetainAllocationHandle")), False, on=on, address=inside)
 
 
 CHOICES: Final[tuple[tuple[int, Callable[[Drawer], None]], ...]] = (
@@ -329,5 +354,5 @@ CHOICES: Final[tuple[tuple[int, Callable[[Drawer], None]], ...]] = (
     (3, pointer_attributes),
     (5, set_pointer_attribute),
     (3, ipc_get),
-    (3, ipc_use),
+    (6, ipc_use),
 )

@@ -104,7 +104,10 @@ def event_call(d: Drawer) -> None:
     if call == "cuIpcGetEventHandle" and d.chance(2):
         event = d.make("cuEventCreate", on=d.device(), flags=INTERPROCESS | DISABLE_TIMING)
         name = event.name
-    d.add(call, on=d.current(event.device), event=name)
+    on = d.current(event.device)
+    if call == "cuIpcGetEventHandle" and on == 1 - event.device:
+        on = event.device  # real drivers crashed
+    d.add(call, on=on, event=name)
 
 
 def elapsed(d: Drawer) -> None:
@@ -139,15 +142,14 @@ def fill_in_order(d: Drawer) -> None:
     address, room, device = found
     streams = [one.name for one in d.world.alive("stream") if one.device == device]
     stream, size = d.of(["0", *streams, *streams]), min(d.of((16, 256, 4096)), room)
-    if d.chance(2):
+    source = usable(d, READ) if d.chance(2) else None
+    if source is None or source[2] != device or d.world.overlap(source[0], address, min(size, source[1])):
         d.add("cuMemsetD8Async", on=device, to=address, value=1 + d.index(200), count=size, stream=stream)
         d.world.write(address, size)
         return
-    source = usable(d, READ)
-    if source is not None and source[2] == device:
-        size = min(size, source[1])
-        d.add("cuMemcpyDtoDAsync", on=device, to=address, size=size, stream=stream, source=source[0])
-        d.world.write(address, size, d.world.known(source[0], size) == [(0, size)])
+    size = min(size, source[1])
+    d.add("cuMemcpyDtoDAsync", on=device, to=address, size=size, stream=stream, source=source[0])
+    d.world.write(address, size, d.world.known(source[0], size) == [(0, size)])
 
 
 # -- pools
@@ -155,8 +157,10 @@ def fill_in_order(d: Drawer) -> None:
 
 def create_pool(d: Drawer) -> None:
     its: Arguments = {"device": d.device(), "types": d.of((0, 0, 1)), "kind": 1, "location": 1, "max_size": 0}
-    wrong = d.of(({"device": NO_DEVICE}, {"kind": 0}, {"location": 0}, {"types": 8}, {"types": 64}, {"types": 2}))
+    wrong = d.of(({"device": NO_DEVICE}, {"kind": 0}, {"location": 0}, {"types": d.of((2, 4, 16, 64))}))
     bad = d.chance(4)
+    if not bad and d.chance(8):
+        its["types"] = d.of((8, 9))
     d.add("cuMemPoolCreate", not bad, on=d.current(its["device"]), **{**its, **(wrong if bad else {})})
 
 
@@ -220,10 +224,10 @@ def pool_attribute(d: Drawer) -> None:
 def pool_call(d: Drawer) -> None:
     name, device = a_pool(d)
     on = d.current(device)
-    match d.index(9):
-        case 0:
+    match d.index(12):
+        case 0 | 8:
             d.add("cuMemPoolTrimTo", on=on, pool=name, keep=d.of((0, 1 << 20, 1 << 30)))
-        case 1:
+        case 1 | 9:
             place = d.of(((1, 0), (1, 1), (1, NO_DEVICE), (0, 0)))
             d.add("cuMemPoolGetAccess", on=on, pool=name, location=place[0], device=place[1])
         case 2 | 3:
@@ -233,13 +237,17 @@ def pool_call(d: Drawer) -> None:
             wanted, flags = d.of(((1, 0), (1, 0), (1, 0), (1, 1), (8, 0), (0, 0)))
             good = (wanted, flags) == (1, 0) and d.world.things[name].handle_types == 1
             d.add("cuMemPoolExportToShareableHandle", good, on=on, pool=name, type=wanted, flags=flags)
-        case 6:
+        case 6 | 7:
+            if d.world.in_use(name):
+                name = d.make("cuMemPoolCreate", on=device, device=device, types=0, kind=1, location=1, max_size=0).name
             d.add("cuMemPoolDestroy", on=on, pool=name)
         case _:
             exportable = [one for one in d.world.alive("pooled") if d.shared(one)]
             if not exportable and not d.chance(3):
                 its: Arguments = {"device": device, "types": 1, "kind": 1, "location": 1, "max_size": 0}
                 shared = d.make("cuMemPoolCreate", on=device, **its)
+                if not d.chance(4):
+                    d.add("cuMemPoolExportToShareableHandle", on=on, pool=shared.name, type=1, flags=0)
                 its = {"pool": shared.name, "size": 4096, "stream": "0"}
                 exportable = [d.make("cuMemAllocFromPoolAsync", on=device, **its)]
             if exportable and not d.chance(4):

@@ -12,13 +12,15 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from tests.driver.differential.abi import Handle, Library, code_name
-from tests.driver.differential.world import Arguments, World, name_of, offset_of
+from tests.driver.differential.world import MEMORY, Arguments, World, name_of, offset_of
 
 DEVICES: Final = 2
+BOOKS_DO_NOT_HOLD: Final = "the books do not hold"
+LEFT_OPEN: Final = "left open: "  # begins the reason not to make a call whose outcome is not defined
 STICKY: Final = frozenset({700, 702, 709, 710, 714, 715, 716, 717, 718, 719})
 
 Result = dict[str, Any]
@@ -32,8 +34,9 @@ class SkippedError(Exception):
 class Seat:
     """A process that is ready for sequences: both primary contexts retained. Given back by `close`."""
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: Library, lent: Sequence[bytes] = ()) -> None:
         self.library = library
+        self.lent = lent  # CUDA IPC handles of another process's memory, one a device
         self.contexts: list[int] = []
         library.ok("cuInit", 0)
         count = ctypes.c_int()
@@ -87,15 +90,16 @@ class Execution:
 
     # -- steps
 
-    def run(self, steps: list[Step]) -> list[Result]:
-        """Make every step; give the results."""
-        return [self._one(f"@{index}", step) for index, step in enumerate(steps)]
+    def run(self, steps: list[Step]) -> Iterator[Result]:
+        """Make every step; give each result at once."""
+        for index, step in enumerate(steps):
+            yield self._one(f"@{index}", step)
 
     def _one(self, name: str, step: Step) -> Result:
         self.name, self.step = name, {**step["with"], "call": step["call"]}
         call = step["call"]
         if self.lost:
-            return {"skipped": "the books do not hold"}
+            return {"skipped": BOOKS_DO_NOT_HOLD}
         make = CALLS[call]
         try:
             self.seat.enter(self.step["on"])
@@ -129,7 +133,7 @@ class Execution:
             return 0
         if text == "host":
             return ctypes.addressof(self.seat.host)
-        return self.made(text, "range", "plain", "pooled") + offset_of(text)
+        return self.made(text, *MEMORY) + offset_of(text)
 
     def stream(self, text: str) -> Handle:
         """Give a stream; "0" is the legacy default stream."""
@@ -172,7 +176,7 @@ class Execution:
         if address == "null" or size == 0:
             return value
         world, device = self.world, self.step["on"]
-        thing = world.get(address, "range", "plain", "pooled")
+        thing = world.get(address, *MEMORY)
         if thing is None or offset_of(address) + size > thing.size:
             raise SkippedError("past the end of the memory")
         if thing.kind != "range":
@@ -191,7 +195,7 @@ class Execution:
         """Say which object an address lies in, and where."""
         if value == 0:
             return "null"
-        for thing in self.world.alive("range", "plain", "pooled"):
+        for thing in self.world.alive(*MEMORY):
             offset = value - self.values[thing.name]
             if 0 <= offset < thing.size:
                 return f"{thing.name}+{offset}" if offset else thing.name
@@ -276,6 +280,11 @@ def _end_handle(run: Execution, thing: Any, end: End) -> None:
         end("cuMemRelease", Handle(run.values[thing.name]))
 
 
+def _end_imported(run: Execution, thing: Any, end: End) -> None:
+    for _ in range(thing.references):
+        end("cuIpcCloseMemHandle", Handle(run.values[thing.name]))
+
+
 def _end_descriptor(run: Execution, thing: Any, _: End) -> None:
     os.close(run.values[thing.name])
 
@@ -286,6 +295,7 @@ ENDS: Final[dict[str, Callable[[Execution, Any, End], None]]] = {
     "pooled": lambda run, thing, end: end("cuMemFreeAsync", Handle(run.values[thing.name]), Handle(0)),
     "stream": lambda run, thing, end: end("cuStreamDestroy", Handle(run.values[thing.name])),
     "plain": lambda run, thing, end: end("cuMemFree", Handle(run.values[thing.name])),
+    "imported": _end_imported,
     "range": _end_range,
     "handle": _end_handle,
     "pool": lambda run, thing, end: end("cuMemPoolDestroy", Handle(run.values[thing.name])),

@@ -14,14 +14,15 @@ from tests.driver.differential.abi import (
     Location,
     Opaque64,
 )
-from tests.driver.differential.execution import Execution, Result, SkippedError, makes
-from tests.driver.differential.world import READ, WRITE, Arguments, offset_of
+from tests.driver.differential.execution import LEFT_OPEN, Execution, Result, SkippedError, makes
+from tests.driver.differential.world import READ, WRITE, Arguments
 
 Size = ctypes.c_size_t
 Flags = ctypes.c_uint64
 
 CONTEXT, DEVICE_POINTER, BUFFER_ID, ORDINAL, RANGE_START, POOL, MAPPING_BASE = 1, 3, 7, 9, 11, 17, 19
 HOST_POINTER: Final = 4
+POSIX: Final = 1
 
 
 def properties(its: Arguments) -> AllocationProperties:
@@ -95,7 +96,7 @@ def export(run: Execution, its: Arguments) -> Result:
     code = run.library.call(
         "cuMemExportToShareableHandle", ctypes.byref(room), handle, its["type"], Flags(its["flags"])
     )
-    if code == 0:
+    if code == 0 and its["type"] == POSIX:
         run.keep(ctypes.c_int.from_buffer(room).value)
     return {"code": code}
 
@@ -119,6 +120,9 @@ def import_handle(run: Execution, its: Arguments) -> Result:
 
 @makes("cuMemAddressReserve")
 def reserve(run: Execution, its: Arguments) -> Result:
+    taken = run.world.get(its["wanted"], "range")
+    if taken is not None and its["alignment"] > max(taken.alignment, GRANULE):
+        raise SkippedError(f"{LEFT_OPEN}whether {its['wanted']} has the alignment is the driver's choice")
     wanted = run.address(its["wanted"]) if its["wanted"].startswith("@") else int(its["wanted"])
     address = Handle()
     code = run.library.call(
@@ -261,14 +265,28 @@ def ipc_get(run: Execution, its: Arguments) -> Result:
     return {"code": code, "handle": same}
 
 
-@makes("cuIpcOpenMemHandle")
-def ipc_open(run: Execution, its: Arguments) -> Result:
-    handle = run.world.get(its["handle"], "ipc")
+def ipc_handle(run: Execution, text: str) -> bytes:
+    """Give the CUDA IPC handle of a step, or of "lent 0", which is of another process's memory on device 0."""
+    kind, _, device = text.partition(" ")
+    if kind == "lent":
+        if not run.seat.lent:
+            raise SkippedError("nobody lends")
+        return run.seat.lent[int(device)]
+    handle = run.world.get(text, "ipc")
     if handle is None or run.world.get(handle.of, "plain") is None:
         raise SkippedError("the memory of this handle is not there")
+    return run.opaque[handle.name]
+
+
+@makes("cuIpcOpenMemHandle")
+def ipc_open(run: Execution, its: Arguments) -> Result:
     address = Handle()
-    opaque = Opaque64.from_buffer_copy(run.opaque[handle.name])
-    return {"code": run.library.call("cuIpcOpenMemHandle", ctypes.byref(address), opaque, its["flags"])}
+    opaque = Opaque64.from_buffer_copy(ipc_handle(run, its["handle"]))
+    code = run.library.call("cuIpcOpenMemHandle", ctypes.byref(address), opaque, its["flags"])
+    if code:
+        return {"code": code}
+    run.keep(address.value)
+    return {"code": code, "in": run.place(address.value)}
 
 
 @makes("cuIpcCloseMemHandle")
@@ -305,10 +323,8 @@ def read(run: Execution, its: Arguments) -> Result:
 def copy(run: Execution, its: Arguments) -> Result:
     size, stream = its["size"], its.get("stream")
     source, target = run.reach(its["source"], size, READ), run.reach(its["to"], size, WRITE)
-    if its["source"].partition("+")[0] == its["to"].partition("+")[0]:
-        begin, other = offset_of(its["source"]), offset_of(its["to"])
-        if begin < other + size and other < begin + size:
-            raise SkippedError("source and target overlap")
+    if run.world.overlap(its["source"], its["to"], size):
+        raise SkippedError(f"{LEFT_OPEN}source and target overlap")
     queue = () if stream is None else (run.stream(stream),)
     code = run.library.call(its["call"], Handle(target), Handle(source), Size(size), *queue)
     run.enqueued(code, stream or "0")

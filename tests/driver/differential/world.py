@@ -14,6 +14,8 @@ from typing import Any
 
 READ = 1
 WRITE = 2
+LENT_BYTES = 4 << 20  # of the memory of another process, on each device
+MEMORY = ("range", "plain", "pooled", "imported")  # what has addresses
 
 Arguments = dict[str, Any]
 
@@ -54,7 +56,7 @@ class Mapped:
 
 @dataclass(slots=True)
 class Thing:
-    """An object. `kind`: handle, released, range, plain, pooled, stream, event, pool, descriptor, ipc."""
+    """An object. `kind`: handle, released, range, plain, pooled, imported, stream, event, pool, descriptor, ipc."""
 
     name: str
     kind: str
@@ -63,7 +65,9 @@ class Thing:
     flags: int = 0
     handle_types: int = 0
     references: int = 1
+    alignment: int = 0  # that was asked for
     recorded: bool = False
+    exported: bool = False
     of: str = ""  # what it was made from: a pool, a handle, an allocation
     backing: Backing = field(default_factory=Backing)
     mappings: list[Mapped] = field(default_factory=list)
@@ -99,7 +103,7 @@ class World:
 
     def pieces(self, address: str, size: int) -> list[tuple[Backing, int, int, dict[int, int]]]:
         """Give what a range reaches: backing, begin, end and rights of each piece; all of it or nothing."""
-        thing, begin = self.get(address, "range", "plain", "pooled"), offset_of(address)
+        thing, begin = self.get(address, *MEMORY), offset_of(address)
         if thing is None or begin + size > thing.size:
             return []
         if thing.kind != "range":
@@ -122,6 +126,14 @@ class World:
         """Whether no device was ever given rights on what is mapped in the range, and something is."""
         pieces = self.pieces(address, size)
         return bool(pieces) and all(not rights for *_, rights in pieces)
+
+    def overlap(self, one: str, other: str, size: int) -> bool:
+        """Whether two ranges reach the same bytes, through whatever mappings."""
+        return any(
+            left is right and begin < finish and start < end
+            for left, begin, end, _ in self.pieces(one, size)
+            for right, start, finish, _ in self.pieces(other, size)
+        )
 
     def write(self, address: str, size: int, known: bool = True) -> None:
         """Note that a range was written."""
@@ -150,6 +162,16 @@ class World:
                 return mapped.handle
         return ""
 
+    def in_use(self, pool: str) -> bool:
+        """Whether memory of the pool is alive."""
+        return any(one.of == pool for one in self.alive("pooled"))
+
+    def forgotten(self, name: str) -> bool:
+        """Whether a handle was released and nothing is mapped of it, so that its number is free."""
+        thing = self.things[name]
+        ranges = self.alive("range")
+        return thing.kind == "released" and not any(one.handle == name for each in ranges for one in each.mappings)
+
     def apply(self, name: str, call: str, arguments: Arguments) -> None:
         """Note a call that succeeded; `name` is that of the object that it may have made."""
         note = getattr(self, f"_{call}", None)
@@ -174,14 +196,15 @@ class World:
 
     def _cuMemExportToShareableHandle(self, name: str, its: Arguments) -> None:  # noqa: N802
         handle = self.things[its["handle"]]
-        self.add(name, "descriptor", device=handle.device, size=handle.size, of=handle.name, backing=handle.backing)
+        if its["type"] == 1:
+            self.add(name, "descriptor", device=handle.device, size=handle.size, of=handle.name, backing=handle.backing)
 
     def _cuMemImportFromShareableHandle(self, name: str, its: Arguments) -> None:  # noqa: N802
         exported = self.things[its["descriptor"]]
         self.add(name, "handle", device=exported.device, size=exported.size, of=exported.of, backing=exported.backing)
 
     def _cuMemAddressReserve(self, name: str, its: Arguments) -> None:  # noqa: N802
-        self.add(name, "range", size=its["size"])
+        self.add(name, "range", size=its["size"], alignment=its["alignment"])
 
     def _cuMemAddressFree(self, _: str, its: Arguments) -> None:  # noqa: N802
         del self.things[name_of(its["address"])]
@@ -229,10 +252,35 @@ class World:
         del self.things[its["address"]]
 
     def _cuMemPoolExportToShareableHandle(self, name: str, its: Arguments) -> None:  # noqa: N802
-        self.add(name, "pool descriptor", of=its["pool"])
+        self.things[its["pool"]].exported = True
+        if its["type"] == 1:
+            self.add(name, "pool descriptor", of=its["pool"])
 
     def _cuIpcGetMemHandle(self, name: str, its: Arguments) -> None:  # noqa: N802
         self.add(name, "ipc", of=name_of(its["address"]))
+
+    def opened(self, lent: str) -> Thing | None:
+        """Give the memory of another process, if it is open."""
+        return next((one for one in self.alive("imported") if one.of == lent), None)
+
+    def _cuIpcOpenMemHandle(self, name: str, its: Arguments) -> None:  # noqa: N802
+        kind, _, device = its["handle"].partition(" ")
+        if kind != "lent":
+            return
+        thing = self.opened(its["handle"])
+        if thing is not None:
+            thing.references += 1
+            return
+        rights, backing = {int(device): 3}, Backing([(0, LENT_BYTES)])
+        self.add(
+            name, "imported", device=int(device), size=LENT_BYTES, of=its["handle"], rights=rights, backing=backing
+        )
+
+    def _cuIpcCloseMemHandle(self, _: str, its: Arguments) -> None:  # noqa: N802
+        thing = self.things[its["address"]]
+        thing.references -= 1
+        if thing.references == 0:
+            del self.things[thing.name]
 
     # -- streams and events
 

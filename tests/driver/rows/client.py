@@ -50,6 +50,26 @@ class Row(unittest.TestCase):
         assert not broken, f"the context is broken: {code_name(broken)}"
         seat().enter(0)
 
+    def enter(self, device: int | None) -> None:
+        """Make a device's primary context current, or none."""
+        seat().enter(device)
+
+    def context(self, device: int) -> int:
+        """Give a device's primary context."""
+        return seat().contexts[device]
+
+    def stream(self, flags: int = 0) -> int:
+        """Create a stream, destroyed at the end."""
+        stream = self.made("cuStreamCreate", flags)
+        self.addCleanup(self.ok, "cuStreamDestroy", Handle(stream))
+        return stream
+
+    def event(self, flags: int = 0) -> int:
+        """Create an event, destroyed at the end."""
+        event = self.made("cuEventCreate", flags)
+        self.addCleanup(self.ok, "cuEventDestroy", Handle(event))
+        return event
+
     def expect(self, code: str, call: str, *arguments: Any) -> None:
         """Assert the code that a call answers."""
         told = code_name(self.library.call(call, *arguments))

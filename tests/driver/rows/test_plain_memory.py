@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import os
 
-from tests.driver.differential.abi import Handle, Opaque64
-from tests.driver.rows.client import Row, Size
+from tests.driver.differential.abi import Handle, Location, Opaque64, PoolProperties
+from tests.driver.rows.client import FABRIC, POSIX, Flags, Row, Size
 
-BUFFER_ID, DEVICE_ORDINAL, MAPPING_SIZE, UNKNOWN = 7, 9, 18, 999
+SYNC_MEMOPS, BUFFER_ID, DEVICE_ORDINAL, MAPPING_SIZE, UNKNOWN = 6, 7, 9, 18, 999
+RDMA_SUPPORTED, POOL_HANDLE_TYPES = 116, 119  # of devices
 
 
 class Allocation(Row):
@@ -45,6 +47,16 @@ class Pointers(Row):
         value = ctypes.byref(ctypes.c_uint64())
         self.expect("INVALID_VALUE", "cuPointerGetAttribute", value, UNKNOWN, Handle(self.allocate(64)))
 
+    def test_synchronous_operations_are_off_until_they_are_set(self) -> None:
+        self.pool()
+        piece = self.made("cuMemAllocAsync", Size(1000), Handle(0))
+        self.addCleanup(self.library.call, "cuMemFreeAsync", Handle(piece), Handle(0))
+        for address in (self.allocate(1000), piece):
+            assert self.attribute(SYNC_MEMOPS, address) & 1 == 0
+            self.ok("cuPointerSetAttribute", ctypes.byref(ctypes.c_uint(1)), SYNC_MEMOPS, Handle(address))
+            assert self.attribute(SYNC_MEMOPS, address + 1) & 1 == 1
+        assert self.attribute(SYNC_MEMOPS, self.mapped()) & 1 == 0
+
 
 class Ipc(Row):
     def test_of_plain_memory_only_and_not_in_its_own_process(self) -> None:
@@ -52,6 +64,14 @@ class Ipc(Row):
         self.need("cuIpcGetMemHandle", ctypes.byref(handle), Handle(address))
         self.ok("cuIpcGetMemHandle", ctypes.byref(handle), Handle(address))
         self.expect("INVALID_CONTEXT", "cuIpcOpenMemHandle", ctypes.byref(Handle()), handle, 1)
+        self.enter(1)
+        other = Opaque64()
+        self.ok("cuIpcGetMemHandle", ctypes.byref(other), Handle(address))
+        assert bytes(other.bytes) != bytes(handle.bytes)
+        self.enter(None)
+        self.expect("INVALID_CONTEXT", "cuIpcGetMemHandle", ctypes.byref(handle), Handle(address))
+        self.expect("INVALID_VALUE", "cuIpcGetMemHandle", ctypes.byref(handle), Handle(0))
+        self.enter(0)
         self.expect("INVALID_VALUE", "cuIpcGetMemHandle", ctypes.byref(handle), Handle(self.mapped()))
 
 
@@ -73,6 +93,26 @@ class Pools(Row):
         self.addCleanup(self.library.call, "cuMemFreeAsync", Handle(again), Handle(0))
         assert again == first
         assert self.attribute(BUFFER_ID, again) != identity
+
+    def test_memory_is_exported_from_a_pool_that_was_exported_before(self) -> None:
+        pool, data, descriptor = self.pool(handle_types=POSIX), ctypes.byref(Opaque64()), ctypes.c_int()
+        address = self.made("cuMemAllocFromPoolAsync", Size(1000), Handle(pool), Handle(0))
+        self.addCleanup(self.library.call, "cuMemFreeAsync", Handle(address), Handle(0))
+        self.expect("INVALID_VALUE", "cuMemPoolExportPointer", data, Handle(address))
+        self.ok("cuMemPoolExportToShareableHandle", ctypes.byref(descriptor), Handle(pool), POSIX, Flags(0))
+        self.addCleanup(os.close, descriptor.value)
+        self.ok("cuMemPoolExportPointer", data, Handle(address))
+
+    def test_what_a_pool_may_be_exported_as(self) -> None:
+        for types in (0, POSIX, FABRIC):
+            self.pool(handle_types=types)
+        for types in (2, 64):
+            wanted = PoolProperties(type=1, handle_types=types, location=Location(1, 0))
+            self.expect("INVALID_VALUE", "cuMemPoolCreate", ctypes.byref(Handle()), ctypes.byref(wanted))
+        for attribute, expected in ((POOL_HANDLE_TYPES, POSIX | FABRIC), (RDMA_SUPPORTED, 1)):
+            told = ctypes.c_int()
+            self.ok("cuDeviceGetAttribute", ctypes.byref(told), attribute, 0)
+            assert told.value == expected
 
     def test_what_cannot_be_allocated(self) -> None:
         self.pool()

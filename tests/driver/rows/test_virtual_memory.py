@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 
-from tests.driver.differential.abi import GRANULE, Handle
+from tests.driver.differential.abi import GRANULE, AccessDescription, Handle, Location
 from tests.driver.rows.client import FABRIC, POSIX, Flags, Row, Size
 
 BUFFER_ID, RANGE_START, RANGE_SIZE = 7, 11, 12
@@ -34,6 +34,13 @@ class Creation(Row):
         its = self.properties(handle_types=FABRIC)
         self.expect("NOT_PERMITTED", "cuMemCreate", ctypes.byref(Handle()), Size(GRANULE), its, Flags(0))
 
+    def test_a_type_without_a_name_is_accepted_and_one_of_windows_is_not(self) -> None:
+        for types, code in ((2, "INVALID_VALUE"), (16, "SUCCESS")):
+            its, handle = self.properties(handle_types=types), Handle()
+            self.expect(code, "cuMemCreate", ctypes.byref(handle), Size(GRANULE), its, Flags(0))
+            if handle.value:
+                self.ok("cuMemRelease", handle)
+
 
 class Reservation(Row):
     def test_the_smallest_is_2_mib(self) -> None:
@@ -47,6 +54,11 @@ class Reservation(Row):
         self.expect(
             "INVALID_VALUE", "cuMemAddressReserve", ctypes.byref(Handle()), Size(GRANULE), Size(3), Handle(0), Flags(0)
         )
+
+    def test_a_wanted_address_off_the_alignment(self) -> None:
+        wanted = self.reserve(2 * GRANULE) // (2 * GRANULE) * 2 * GRANULE + GRANULE
+        made, size, alignment = ctypes.byref(Handle()), Size(GRANULE), Size(2 * GRANULE)
+        self.expect("INVALID_VALUE", "cuMemAddressReserve", made, size, alignment, Handle(wanted), Flags(0))
 
     def test_a_part_is_not_freed(self) -> None:
         address = self.reserve(2 * GRANULE)
@@ -64,6 +76,11 @@ class Mapping(Row):
             self.expect(
                 "NOT_SUPPORTED", "cuMemMap", Handle(address), Size(GRANULE), Size(offset), Handle(handle), Flags(0)
             )
+
+    def test_more_than_the_allocation_is_not_supported_wherever_it_would_go(self) -> None:
+        handle, address = self.create(), self.mapped()
+        for size in (2 * GRANULE, 4 * GRANULE):  # over what is mapped, and past the end of the reservation
+            self.expect("NOT_SUPPORTED", "cuMemMap", Handle(address), Size(size), Size(0), Handle(handle), Flags(0))
 
     def test_a_mapped_range_is_not_mapped_over(self) -> None:
         address, handle = self.mapped(), self.create()
@@ -91,6 +108,16 @@ class Mapping(Row):
         self.open("INVALID_VALUE", address + 4096, GRANULE, 0)
         self.open("INVALID_VALUE", address, 4096, 0)
         self.open("INVALID_VALUE", address, 2 * GRANULE, 9)
+
+    def test_rights_of_a_place_of_no_kind_and_what_is_looked_at_first(self) -> None:
+        address, host, flags = self.mapped(), ctypes.create_string_buffer(8), ctypes.c_uint64()
+        nowhere = AccessDescription(location=Location(0, 0), flags=3)
+        self.expect("INVALID_VALUE", "cuMemSetAccess", Handle(address), Size(GRANULE), ctypes.byref(nowhere), Size(1))
+        for wrong in (Location(0, 0), Location(1, 9)):
+            for where, code in ((0, "INVALID_VALUE"), (ctypes.addressof(host), "INVALID_DEVICE")):
+                self.expect(code, "cuMemGetAccess", ctypes.byref(flags), ctypes.byref(wrong), Handle(where))
+        place = ctypes.byref(Location(1, 0))
+        self.expect("INVALID_VALUE", "cuMemGetAccess", ctypes.byref(flags), place, Handle(ctypes.addressof(host)))
 
     def test_a_fill_before_any_access_leaves_the_context_healthy(self) -> None:
         address = self.reserve()

@@ -296,10 +296,16 @@ def test_rights_of_a_pool_are_those_of_its_memory() -> None:
 
 def test_pools_that_cannot_be_made() -> None:
     expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuMemPoolCreate(properties(device=9)))
-    expect(RESULT.CUDA_ERROR_NOT_PERMITTED, driver.cuMemPoolCreate(properties(handle_types=FABRIC)))
     wanted = properties()
     wanted.allocType = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_INVALID
     expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuMemPoolCreate(wanted))
+
+
+def test_a_pool_may_have_fabric_handles_and_its_export_is_not_permitted() -> None:
+    where = ok(driver.cuMemPoolCreate(properties(handle_types=FABRIC)))
+    ok(driver.cuMemsetD8(allocate(64, 0, where), 1, 64))
+    expect(RESULT.CUDA_ERROR_NOT_PERMITTED, driver.cuMemPoolExportToShareableHandle(where, FABRIC, 0))
+    expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuMemPoolExportToShareableHandle(where, POSIX, 0))
 
 
 def test_the_default_stream_needs_a_context_and_another_stream_does_not() -> None:
@@ -428,7 +434,10 @@ def test_what_cannot_be_exported_or_imported() -> None:
     expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuMemImportFromShareableHandle(descriptor, POSIX))
     imported = ok(driver.cuMemPoolImportFromShareableHandle(descriptor, POSIX, 0))
     os.close(descriptor)
-    other = ok(driver.cuMemPoolExportPointer(allocate(1000, 0, pool(handle_types=POSIX))))
+    elsewhere = pool(handle_types=POSIX)
+    expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuMemPoolExportPointer(allocate(1000, 0, elsewhere)))
+    os.close(exported(elsewhere))
+    other = ok(driver.cuMemPoolExportPointer(allocate(1000, 0, elsewhere)))
     expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuMemPoolImportPointer(imported, other))
     address = allocate(1000, 0, where)
     shared = ok(driver.cuMemPoolExportPointer(address))
