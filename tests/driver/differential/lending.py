@@ -7,6 +7,7 @@ driver inside of a process has a host of its own, so that each child lends to it
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import json
 import select
 import signal
@@ -51,11 +52,20 @@ def lend_to_itself(library: Library) -> tuple[Any, list[bytes]]:
     return host, handles
 
 
+def is_ours(path: str) -> bool:
+    """Whether that is the simulated driver of the package, if there is one: no other can be given a host."""
+    if importlib.util.find_spec("allranks") is None:
+        return False
+    from allranks import sim
+
+    return sim.library_path().resolve() == Path(path).resolve()
+
+
 def serve_lender(path: str) -> int:
     """Be the process that lends: say the handles in one line, and stay until the standard input ends."""
     library = Library(path)
     if library.simulated:
-        sys.stdout.write(json.dumps(BY_ITSELF) + "\n")
+        sys.stdout.write(json.dumps(BY_ITSELF if is_ours(path) else None) + "\n")
         return 0
     seat, handles = lend(library)
     sys.stdout.write(json.dumps(",".join(handle.hex() for handle in handles)) + "\n")

@@ -51,7 +51,9 @@ else:
     ok("cudaMemset", ctypes.c_void_p((memory.value or 0) + 1), 1, ctypes.c_size_t(2))
     ok("cudaDeviceSynchronize")
     ok("cudaIpcCloseMemHandle", memory)
-    star.barrier()
-ok("cudaEventDestroy", event)
+    ok("cudaEventDestroy", event)
+    star.barrier()  # whose event it is destroys it last
+if RANK == 0:
+    ok("cudaEventDestroy", event)
 ok("cudaStreamDestroy", stream)
 sys.stdout.write("shared\n")
