@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "../generated.hpp"
+#include "../later_names.hpp"
 #include "../memory_pool.hpp"
 
 using namespace allranks::sim;
@@ -100,7 +101,7 @@ CUresult check_access(const Process& process, const PoolTable::Entry& pool, cons
 
 CUresult get_attribute(const PoolTable::Entry& entry, CUmemPool_attribute attribute, void* value) {
   const MemoryPool& pool = *entry.pool;
-  switch (attribute) {
+  switch (static_cast<int>(attribute)) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
       return answer<int>(value, pool.reuse.follow_event_dependencies);
     case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC: return answer<int>(value, pool.reuse.opportunistic);
@@ -110,13 +111,13 @@ CUresult get_attribute(const PoolTable::Entry& entry, CUmemPool_attribute attrib
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: return answer<cuuint64_t>(value, pool.reserved_high);
     case CU_MEMPOOL_ATTR_USED_MEM_CURRENT: return answer<cuuint64_t>(value, pool.used());
     case CU_MEMPOOL_ATTR_USED_MEM_HIGH: return answer<cuuint64_t>(value, pool.used_high);
-    case CU_MEMPOOL_ATTR_ALLOCATION_TYPE: return answer<CUmemAllocationType>(value, CU_MEM_ALLOCATION_TYPE_PINNED);
-    case CU_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES:  // [cuda.h] none for an imported pool
+    case later::kPoolAllocationType: return answer<CUmemAllocationType>(value, CU_MEM_ALLOCATION_TYPE_PINNED);
+    case later::kPoolExportHandleTypes:  // [cuda.h] none for an imported pool
       return answer<unsigned>(value, entry.imported ? 0 : pool.properties.handle_types);
-    case CU_MEMPOOL_ATTR_LOCATION_ID: return answer<int>(value, pool.properties.device);
-    case CU_MEMPOOL_ATTR_LOCATION_TYPE: return answer<CUmemLocationType>(value, CU_MEM_LOCATION_TYPE_DEVICE);
-    case CU_MEMPOOL_ATTR_MAX_POOL_SIZE: return answer<cuuint64_t>(value, pool.properties.max_bytes);
-    case CU_MEMPOOL_ATTR_HW_DECOMPRESS_ENABLED: return answer<int>(value, 0);
+    case later::kPoolLocationId: return answer<int>(value, pool.properties.device);
+    case later::kPoolLocationType: return answer<CUmemLocationType>(value, CU_MEM_LOCATION_TYPE_DEVICE);
+    case later::kPoolMaximumSize: return answer<cuuint64_t>(value, pool.properties.max_bytes);
+    case later::kPoolHardwareDecompression: return answer<int>(value, 0);
     default: return CUDA_ERROR_INVALID_VALUE;
   }
 }

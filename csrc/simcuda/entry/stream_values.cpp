@@ -3,6 +3,7 @@
 
 #include "../copy.hpp"
 #include "../generated.hpp"
+#include "../later_names.hpp"
 
 using namespace allranks::sim;
 
@@ -122,7 +123,7 @@ Word word_of(const CUstreamBatchMemOpParams& operation) {
 }
 
 CUresult check_operation(const Stream& stream, const CUstreamBatchMemOpParams& operation) {
-  switch (operation.operation) {
+  switch (static_cast<int>(operation.operation)) {
     case CU_STREAM_MEM_OP_WAIT_VALUE_32:
     case CU_STREAM_MEM_OP_WAIT_VALUE_64: return check_wait(stream, word_of(operation), operation.waitValue.flags);
     case CU_STREAM_MEM_OP_WRITE_VALUE_32:
@@ -130,7 +131,7 @@ CUresult check_operation(const Stream& stream, const CUstreamBatchMemOpParams& o
     case CU_STREAM_MEM_OP_BARRIER:
       return operation.memoryBarrier.flags <= CU_STREAM_MEMORY_BARRIER_TYPE_GPU ? CUDA_SUCCESS
                                                                                 : CUDA_ERROR_INVALID_VALUE;
-    case CU_STREAM_MEM_OP_ATOMIC_REDUCTION:
+    case later::kStreamAtomicReduction:
     case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES: return CUDA_ERROR_NOT_SUPPORTED;
     default: return CUDA_ERROR_INVALID_VALUE;
   }

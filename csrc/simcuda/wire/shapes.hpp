@@ -18,6 +18,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "later_names.hpp"
+
 namespace allranks::sim::wire {
 
 struct Auto {};      // by its type
@@ -75,23 +77,13 @@ constexpr std::size_t pointer_attribute_bytes(CUpointer_attribute attribute) {
 
 // The same behind data of cuMemPoolGetAttribute and cuMemPoolSetAttribute.
 constexpr std::size_t pool_attribute_bytes(CUmemPool_attribute attribute) {
-  switch (attribute) {
-    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
-    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-    case CU_MEMPOOL_ATTR_MAX_POOL_SIZE: return 8;
-    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
-    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
-    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
-    case CU_MEMPOOL_ATTR_ALLOCATION_TYPE:
-    case CU_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES:
-    case CU_MEMPOOL_ATTR_LOCATION_ID:
-    case CU_MEMPOOL_ATTR_LOCATION_TYPE:
-    case CU_MEMPOOL_ATTR_HW_DECOMPRESS_ENABLED: return 4;
-    default: return 0;
+  const int number = static_cast<int>(attribute);
+  if (number < CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES || number > later::kPoolHardwareDecompression) {
+    return 0;
   }
+  const bool size = (number >= CU_MEMPOOL_ATTR_RELEASE_THRESHOLD && number <= CU_MEMPOOL_ATTR_USED_MEM_HIGH) ||
+                    number == later::kPoolMaximumSize;
+  return size ? 8 : 4;
 }
 inline constexpr std::size_t kLargestMeasured = 64;
 
