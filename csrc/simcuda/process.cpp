@@ -80,6 +80,11 @@ Context* Process::context_with(CUcontext handle) const {
   return nullptr;
 }
 
+bool Process::has_destroyed(CUcontext handle) const {
+  return std::any_of(created_contexts_.begin(), created_contexts_.end(),
+                     [&](const auto& context) { return !context->active && context->handle() == handle; });
+}
+
 // The thread's stack may hold contexts of a process that it was bound to before; they are none of this one's.
 Context* Process::current_context() const {
   const ThreadState& thread = this_thread();

@@ -78,6 +78,8 @@ class Process {
   CUresult drop_context(Context& context);
   // Active, or a primary one.
   Context* context_with(CUcontext handle) const;
+  // True when the handle was that of a created context.
+  bool has_destroyed(CUcontext handle) const;
   Context* current_context() const;        // active or not; null when the thread has none of this process
   std::vector<Context*> contexts() const;  // active ones
 

@@ -205,6 +205,7 @@ CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
 CUresult CUDAAPI cuCtxDisablePeerAccess(CUcontext peer) {
   return entry_in_context(Call::kCtxDisablePeerAccess, [&](Process& process, Context& context) {
     const Context* const other = process.context_with(peer);
+    if (process.has_destroyed(peer)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;  // measured
     if (other == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     if (context.peers.erase(other) == 0) return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
     set_peer_rights(process, context, *other, false);

@@ -30,7 +30,11 @@ void forget_what_was_at(Process& process, CUdeviceptr address, std::uint64_t byt
 
 CUresult allocate(Process& process, const Context& context, void** pointer, std::uint64_t bytes, unsigned flags) {
   constexpr unsigned kKnown = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
-  if (pointer == nullptr || bytes == 0 || (flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (pointer == nullptr || (flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes == 0) {  // measured; [assumption] the pointer is null
+    *pointer = nullptr;
+    return CUDA_SUCCESS;
+  }
   std::shared_ptr<HostPages> pages;
   if (process.host == nullptr) {
     pages = HostPages::make(bytes, flags);
@@ -103,6 +107,7 @@ CUresult CUDAAPI cuMemHostRegister(void* pointer, size_t bytes, unsigned int fla
     if (pointer == nullptr || bytes == 0 || (flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
     const auto address = reinterpret_cast<CUdeviceptr>(pointer);
     // A client has looked whether its memory is there, and gives null if not.
+    if (bytes > UINT64_MAX - address) return CUDA_ERROR_NOT_SUPPORTED;  // measured
     if (!is_host_range(pointer, bytes)) return CUDA_ERROR_INVALID_VALUE;
     if (process.host == nullptr && !is_own_memory(pointer, bytes)) return CUDA_ERROR_INVALID_VALUE;
     if ((flags & kRefused) != 0) return CUDA_ERROR_NOT_SUPPORTED;

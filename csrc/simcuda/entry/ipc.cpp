@@ -165,7 +165,8 @@ CUresult CUDAAPI cuIpcGetEventHandle(CUipcEventHandle* handle, CUevent event) {
 CUresult CUDAAPI cuIpcOpenEventHandle(CUevent* event, CUipcEventHandle handle) {
   return entry_in_context(Call::kIpcOpenEventHandle, [&](const Process& process, const Context& context) {
     std::uint64_t serial = 0;
-    if (event == nullptr || !read(handle, kEvent, &serial)) return CUDA_ERROR_INVALID_VALUE;
+    if (event == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (!read(handle, kEvent, &serial)) return CUDA_ERROR_MAP_FAILED;  // measured
     const auto [owner, found] = find_exported_event(process.node(), serial);
     if (owner == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (owner == &process) return CUDA_ERROR_INVALID_CONTEXT;

@@ -45,7 +45,9 @@ CUresult check_rows(const Access& access, const Rows& rows) {
 // Appends the fill to the stream, and waits for it if it is no asynchronous one.
 template <typename Element>
 CUresult fill(Call call, const Context& context, Stream& stream, const Rows& rows, Element element, bool waits) {
-  if (rows.address % sizeof(Element) != 0 || rows.pitch % sizeof(Element) != 0) return CUDA_ERROR_INVALID_VALUE;
+  // Measured: one row has no next one, so its pitch may be any.
+  const bool pitched = rows.count > 1 && rows.pitch % sizeof(Element) != 0;
+  if (rows.address % sizeof(Element) != 0 || pitched) return CUDA_ERROR_INVALID_VALUE;
   if (rows.width_bytes == 0 || rows.count == 0) return CUDA_SUCCESS;
   const Access access{.process = context.process, .device = context.device, .label = this_thread().label};
   if (const CUresult result = check_rows(access, rows); result != CUDA_SUCCESS) return result;
@@ -95,6 +97,7 @@ CUresult CUDAAPI cuMemAllocPitch(CUdeviceptr* address, size_t* pitch, size_t wid
       return CUDA_ERROR_INVALID_VALUE;
     }
     const std::uint64_t most = process.node().machine.memory_bytes;
+    if (width_bytes > UINT64_MAX / height) return CUDA_ERROR_INVALID_VALUE;  // measured: no number of bytes
     if (width_bytes > most || height > most) return CUDA_ERROR_OUT_OF_MEMORY;
     const std::uint64_t row = (width_bytes + kPitchUnit - 1) / kPitchUnit * kPitchUnit;
     if (row > most / height) return CUDA_ERROR_OUT_OF_MEMORY;

@@ -93,7 +93,8 @@ CUresult CUDAAPI cuMemPoolImportFromShareableHandle(CUmemoryPool* pool, void* sh
     if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
     const Exported* const found =
         process.node().descriptors.find(static_cast<int>(reinterpret_cast<std::intptr_t>(shareable)));
-    if (found == nullptr || !found->pool) return CUDA_ERROR_INVALID_VALUE;
+    if (found == nullptr) return CUDA_ERROR_UNKNOWN;  // measured
+    if (!found->pool) return CUDA_ERROR_INVALID_VALUE;
     *pool = process.pools.import(found->pool);
     return CUDA_SUCCESS;
   });

@@ -74,9 +74,8 @@ void enqueue_wait(Stream& stream, const char* call, const Word& word, unsigned f
   });
 }
 
-// [cuda.h] Doing without the memory barrier is not for this version of the call.
 CUresult check_write(const Stream& stream, const Word& word, unsigned flags) {
-  if (flags == CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER) return CUDA_ERROR_NOT_SUPPORTED;
+  // Measured of doing without the memory barrier, too.
   if (flags != CU_STREAM_WRITE_VALUE_DEFAULT || word.address % word.bytes != 0) return CUDA_ERROR_INVALID_VALUE;
   const AccessFault fault = check_range(access_of(stream), word.address, word.bytes, true);
   return fault == AccessFault::kNone ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

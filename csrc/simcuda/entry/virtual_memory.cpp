@@ -91,7 +91,9 @@ CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr* address, size_t size, size_t a
         wanted % aligned != 0) {
       return CUDA_ERROR_INVALID_VALUE;
     }
-    if (size > kHighestAddress - kLowestAddress) return CUDA_ERROR_OUT_OF_MEMORY;
+    // Measured: so is a wish where no address can be.
+    const bool reachable = wanted <= kHighestAddress && size <= kHighestAddress - wanted;
+    if (size > kHighestAddress - kLowestAddress || !reachable) return CUDA_ERROR_OUT_OF_MEMORY;
     const CUdeviceptr found = process.space.find_room(size, aligned, wanted);
     if (found == 0) return CUDA_ERROR_OUT_OF_MEMORY;
     process.space.reservations.emplace(found,
@@ -183,8 +185,11 @@ CUresult CUDAAPI cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAcc
       }
     }
     if (const CUresult result = synchronize_process(process); result != CUDA_SUCCESS) return result;
-    for (auto mapping = space.mapping_at(address); mapping != space.mappings.end() && mapping->first < address + size;
-         ++mapping) {
+    // Measured: it goes as far as memory is mapped without a hole.
+    CUdeviceptr next = space.mapping_at(address)->first;
+    for (auto mapping = space.mapping_at(address);
+         mapping != space.mappings.end() && mapping->first < address + size && mapping->first == next; ++mapping) {
+      next += mapping->second.size;
       for (std::size_t i = 0; i < count; ++i) {
         const auto device = static_cast<std::size_t>(descriptions[i].location.id);
         mapping->second.rights.read.set(device, descriptions[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE);

@@ -15,6 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from tests.sim.rows.on_hardware import Guarded
 
 MARKER: Final = "ALLRANKS_DRIVER_ROWS"
@@ -30,6 +32,11 @@ POSIX: Final = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DE
 FABRIC: Final = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_FABRIC
 NO_HANDLE: Final = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_NONE
 READ_WRITE: Final = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+
+
+def simulated_only(reason: str) -> pytest.MarkDecorator:
+    """Mark a row that states what only a simulated driver does."""
+    return pytest.mark.skipif(ON_HARDWARE, reason=reason)
 
 
 def loaded_driver() -> tuple[ctypes.CDLL, Path]:

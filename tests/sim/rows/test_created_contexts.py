@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from allranks import sim
-from tests.sim.rows.driver_client import RESULT, driver, expect, loaded_driver, ok, read, write
+from tests.sim.rows.driver_client import RESULT, driver, expect, loaded_driver, ok, read, simulated_only, write
 
 pytestmark = pytest.mark.usefixtures("process")
 
@@ -87,7 +87,10 @@ def test_contexts_that_cannot_be_made_or_destroyed() -> None:
     expect(RESULT.CUDA_ERROR_INVALID_CONTEXT, driver.cuCtxDestroy(ok(driver.cuCtxGetCurrent())))
 
 
-@pytest.mark.parametrize("symbol", ["cuCtxCreate", "cuCtxCreate_v2"])
+@pytest.mark.parametrize(
+    "symbol",
+    [pytest.param("cuCtxCreate", marks=simulated_only("the oldest symbol says OUT_OF_MEMORY there")), "cuCtxCreate_v2"],
+)
 def test_older_names_take_their_older_arguments(symbol: str) -> None:
     library, _ = loaded_driver()
     context = ctypes.c_void_p()
@@ -126,7 +129,7 @@ def test_peer_access_is_between_two_contexts() -> None:
     expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuMemsetD8(address, 1, 64))
     ok(driver.cuCtxEnablePeerAccess(there, 0))
     ok(driver.cuCtxDestroy(there))
-    expect(RESULT.CUDA_ERROR_INVALID_CONTEXT, driver.cuCtxDisablePeerAccess(there))
+    expect(RESULT.CUDA_ERROR_CONTEXT_IS_DESTROYED, driver.cuCtxDisablePeerAccess(there))
 
 
 def test_copies_between_contexts_need_no_peer_access() -> None:
@@ -140,7 +143,7 @@ def test_copies_between_contexts_need_no_peer_access() -> None:
     ok(driver.cuMemcpyPeerAsync(destination + 32, there, source, primary, 16, 0))
     ok(driver.cuStreamSynchronize(0))
     assert read(destination, 64) == b"\4" * 64
-    expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuMemcpyPeer(destination, there, source, there, 64))
+    ok(driver.cuMemcpyPeer(destination, there, source, there, 64))  # whose memory it is, is known anyway
     expect(RESULT.CUDA_ERROR_INVALID_CONTEXT, driver.cuMemcpyPeer(destination, 12345, source, primary, 64))
 
 
@@ -154,12 +157,14 @@ def test_nothing_is_captured() -> None:
     assert ok(driver.cuThreadExchangeStreamCaptureMode(mode.CU_STREAM_CAPTURE_MODE_GLOBAL)) == relaxed
 
 
+@simulated_only("streams are not captured by the simulated driver")
 def test_capture_itself_is_not_simulated() -> None:
     mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
     stream = ok(driver.cuStreamCreate(0))
     expect(RESULT.CUDA_ERROR_NOT_SUPPORTED, driver.cuStreamBeginCapture(stream, mode))
 
 
+@simulated_only("the simulated driver has no descriptors of address ranges")
 def test_no_descriptor_of_a_range() -> None:
     """What the device attribute says."""
     address = int(ok(driver.cuMemAlloc(4096)))

@@ -73,7 +73,8 @@ def holed() -> int:
 def test_set_access_over_a_hole() -> None:
     address = holed()
     ok(access(address, 3 * GRANULE, 0))
-    assert int(ok(driver.cuMemGetAccess(location(0), address + 2 * GRANULE))) == int(READ_WRITE)
+    assert int(ok(driver.cuMemGetAccess(location(0), address))) == int(READ_WRITE)
+    assert int(ok(driver.cuMemGetAccess(location(0), address + 2 * GRANULE))) == 0  # it goes as far as the hole
 
 
 def test_unmap_over_a_hole_and_past_the_reservation() -> None:

@@ -191,7 +191,7 @@ def test_an_event_destroyed_before_the_importer_is_reported(
 def test_events_that_have_no_handle() -> None:
     expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_INTERPROCESS.value))
     expect(RESULT.CUDA_ERROR_INVALID_HANDLE, driver.cuIpcGetEventHandle(ok(driver.cuEventCreate(0))))
-    expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuIpcOpenEventHandle(driver.CUipcEventHandle()))
+    expect(RESULT.CUDA_ERROR_MAP_FAILED, driver.cuIpcOpenEventHandle(driver.CUipcEventHandle()))
 
 
 def test_faults_reach_calls_of_ipc(importer: sim.Process) -> None:

@@ -53,7 +53,8 @@ def test_rows_that_cannot_be_filled() -> None:
     expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuMemsetD2D8(address, pitch, 7, 1000, 4))
     expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuMemsetD2D8(address, 10, 7, 11, 2))
     expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuMemsetD2D32(address + 2, pitch, 7, 1, 1))
-    expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuMemsetD2D32(address, pitch + 2, 7, 1, 1))
+    expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuMemsetD2D32(address, pitch + 2, 7, 1, 2))
+    ok(driver.cuMemsetD2D32(address, pitch + 2, 0, 1, 1))  # one row has no next one
     for huge in ((1 << 62) + 1, (1 << 64) - 1):
         expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuMemsetD2D32(address, pitch, 7, huge, 1))
         expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuMemsetD2D8(address, pitch, 7, 1, huge))
@@ -64,5 +65,5 @@ def test_rows_that_cannot_be_filled() -> None:
 def test_rows_that_cannot_be_allocated() -> None:
     expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuMemAllocPitch(1000, 3, 5))
     expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuMemAllocPitch(0, 3, 4))
-    expect(RESULT.CUDA_ERROR_OUT_OF_MEMORY, driver.cuMemAllocPitch(1 << 40, 1 << 40, 4))
+    expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuMemAllocPitch(1 << 40, 1 << 40, 4))
     expect(RESULT.CUDA_ERROR_OUT_OF_MEMORY, driver.cuMemAllocPitch(1 << 30, 1 << 20, 4))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.sim.rows.driver_client import GRANULE, RESULT, access, create, driver, expect, ok, reserve
+from tests.sim.rows.driver_client import GRANULE, ON_HARDWARE, RESULT, access, create, driver, expect, ok, reserve
 
 pytestmark = pytest.mark.usefixtures("process")
 
@@ -15,6 +15,8 @@ ATTRIBUTE = driver.CUpointer_attribute
 
 def ask(attribute: str, address: int) -> Any:
     """Give an attribute of an address."""
+    if ON_HARDWARE and attribute.startswith("MAPPING_"):
+        pytest.skip("a client of CUDA 13.0 does not take this attribute")
     return ok(driver.cuPointerGetAttribute(getattr(ATTRIBUTE, f"CU_POINTER_ATTRIBUTE_{attribute}"), address))
 
 

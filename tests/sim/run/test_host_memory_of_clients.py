@@ -64,7 +64,9 @@ def test_what_cannot_be_allocated(broker: Broker) -> None:
 start(0)
 before = open('/proc/self/maps').read().count('\\n')
 pointer = ctypes.c_void_p(7)
-assert call('cuMemHostAlloc', ctypes.byref(pointer), 0, 0) == 1
+assert call('cuMemHostAlloc', ctypes.byref(pointer), 0, 0) == 0
+assert pointer.value is None
+pointer.value = 7
 assert call('cuMemHostAlloc', ctypes.byref(pointer), 1 << 60, 0) == 2
 for _ in range(100):
     assert call('cuMemHostAlloc', ctypes.byref(pointer), 1 << 20, 64) == 1
