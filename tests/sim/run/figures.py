@@ -1,7 +1,8 @@
 """How fast a node across processes is, and how large: run as ``python -m tests.sim.run.figures``; prints JSON.
 
 A cycle is create, reserve, map, set access, unmap, release and free of 8 MiB through `cuda-bindings`, with the driver
-embedded in the program and with the same program under a broker.
+embedded in the program and with the same program under a broker. A multicast cycle is the life of one object of 8 MiB
+on 8 devices: create, add, bind and unbind on each, reserve, map, set access, unmap, free and release.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tests.sim.run.conftest import environment, program, python
 CYCLES: Final = 2000
 BEST_OF: Final = 5  # others may use the machine too
 BINDINGS: Final = [sys.executable, "-m", "tests.sim.run.programs.bindings", str(CYCLES)]
+MULTICAST: Final = [sys.executable, "-m", "tests.sim.run.programs.multicast_cycle", "200"]
 ROUND_TRIPS: Final = """
 import time
 start(0)
@@ -59,11 +61,12 @@ def under_a_broker(command: list[str], **machine: Any) -> str:
         return output(command, broker.environment(0) | {"LD_LIBRARY_PATH": str(client_folder()), "LOCAL_RANK": "0"})
 
 
-def embedded_cycle_us() -> float:
+def embedded_us(command: list[str], devices: int) -> float:
     """Give what a cycle takes where the driver is in the program itself."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "libcuda.so.1").symlink_to(sim.library_path().resolve())
-        return float(output(BINDINGS, {"LD_LIBRARY_PATH": folder, "LOCAL_RANK": "0"}).split()[0])
+        variables = {"LD_LIBRARY_PATH": folder, "LOCAL_RANK": "0", "SIMCU_DEVICES": str(devices)}
+        return float(output(command, variables).split()[0])
 
 
 def many(size: int) -> dict[str, Any]:
@@ -101,9 +104,13 @@ def main() -> dict[str, Any]:
         "call_us": round(call, 1),
         "launches_per_second": round(1e6 / launch),
         "cycle_us": {
-            "embedded": min(embedded_cycle_us() for _ in range(BEST_OF)),
+            "embedded": min(embedded_us(BINDINGS, 2) for _ in range(BEST_OF)),
             "under_a_broker": min(float(under_a_broker(BINDINGS).split()[0]) for _ in range(BEST_OF)),
             "hardware": 75,
+        },
+        "multicast_cycle_of_8_devices_us": {
+            "embedded": min(embedded_us(MULTICAST, 8) for _ in range(BEST_OF)),
+            "under_a_broker": min(float(under_a_broker(MULTICAST, devices=8).split()[0]) for _ in range(BEST_OF)),
         },
         "idle_node_kib": {"8 devices": idle, "72 devices": idle_72},
         "processes_on_one_node": {str(size): many(size) for size in (4, 64, 72)},
