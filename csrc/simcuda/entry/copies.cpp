@@ -12,20 +12,23 @@
 #include <vector>
 
 #include "../copy.hpp"
+#include "../own_pages.hpp"
 
 using namespace allranks::sim;
 
 namespace {
 
-// One end of a copy: device memory, or the host's.
+// One end of a copy: device memory, or the host's. `by_number`: what it is, only the number says, so a number that
+// leads nowhere is an error of the call and not the program's own fault.
 struct End {
   CUdeviceptr address;
   bool on_device;
+  bool by_number = false;
 };
 
 End device_end(CUdeviceptr address) { return {address, true}; }
 End host_end(const void* pointer) { return {reinterpret_cast<CUdeviceptr>(pointer), false}; }
-End unified_end(CUdeviceptr address) { return {address, is_device_address(address)}; }
+End unified_end(CUdeviceptr address) { return {address, is_device_address(address), true}; }
 
 CUresult code_of(AccessFault fault) {
   if (fault == AccessFault::kNone) return CUDA_SUCCESS;
@@ -36,10 +39,23 @@ Access access_of(Process& process, const Context& context) {
   return {.process = process, .device = context.device, .label = this_thread().label};
 }
 
+// Whether host memory can be there: of a client, whose memory may have holes that a copy finds, the last byte is asked
+// for before room is made for all of them.
+bool may_be_host_memory(const Process& process, const End& end, std::uint64_t size) {
+  if (end.address == 0) return false;
+  if (!end.by_number) return true;
+  if (process.host == nullptr) return is_own_memory(reinterpret_cast<const void*>(end.address), size);
+  unsigned char last = 0;
+  return end.address + size > end.address &&
+         process.host->read(&last, reinterpret_cast<const void*>(end.address + size - 1), 1);
+}
+
 // What a call answers about a range that it is to access. A hole behind a multicast address is found by the device, so
 // it is reported and breaks the context [assumption].
 CUresult check_end(Context& context, const Access& access, const End& end, std::uint64_t size, bool for_writing) {
-  if (!end.on_device) return end.address == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+  if (!end.on_device) {
+    return may_be_host_memory(access.process, end, size) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  }
   if (access.process.space.freed_within(end.address, size)) {
     access.process.node().incidents.add(access.process, access.label, "use_after_free", name_of(this_thread().call),
                                         place_of(end.address, size) + ": cuMemFreeAsync was called before");
@@ -152,7 +168,7 @@ CUresult as_work(const Access& access, const End& destination, const End& source
 // so is a client's where the kernel does not let us read it later.
 End located(const Process& process, const End& end, std::uint64_t size) {
   if (is_device_address(end.address) || !process.space.is_page_locked(end.address, size)) return end;
-  return {end.address, process.host == nullptr || process.host->readable_later()};
+  return {end.address, process.host == nullptr || process.host->readable_later(), end.by_number};
 }
 
 CUresult copy_now(Call call, const End& to, const End& from, std::uint64_t size) {
