@@ -16,8 +16,7 @@ class Record:
     """Written by one process, read by the one that forked it."""
 
     def __init__(self, functions: int) -> None:
-        self._functions = functions
-        self._counts = COUNT.size + LAST * TEXT_BYTES
+        self._counts = 2 * COUNT.size + LAST * TEXT_BYTES
         self._map = mmap.mmap(-1, self._counts + functions * PAIR.size)
 
     def clear(self) -> None:
@@ -29,11 +28,16 @@ class Record:
         """How many calls were begun."""
         return int(COUNT.unpack_from(self._map)[0])
 
+    @property
+    def in_call(self) -> bool:
+        """Whether the last call has not answered yet."""
+        return self.calls != int(COUNT.unpack_from(self._map, COUNT.size)[0])
+
     def begin(self, function: int, text: str) -> None:
         """A call begins."""
         number = self.calls
         line = f"{number}: {text}".encode()[:TEXT_BYTES].ljust(TEXT_BYTES, b"\0")
-        at = COUNT.size + number % LAST * TEXT_BYTES
+        at = 2 * COUNT.size + number % LAST * TEXT_BYTES
         self._map[at : at + TEXT_BYTES] = line
         COUNT.pack_into(self._map, 0, number + 1)
         called, succeeded = self.counts(function)
@@ -41,9 +45,10 @@ class Record:
 
     def end(self, function: int, code: int) -> None:
         """The call that was begun last has answered."""
-        at = COUNT.size + (self.calls - 1) % LAST * TEXT_BYTES
+        at = 2 * COUNT.size + (self.calls - 1) % LAST * TEXT_BYTES
         line = self._map[at : at + TEXT_BYTES].rstrip(b"\0")[: TEXT_BYTES - 16] + f" -> {code}".encode()
         self._map[at : at + TEXT_BYTES] = line.ljust(TEXT_BYTES, b"\0")
+        COUNT.pack_into(self._map, COUNT.size, self.calls)
         if code == 0:
             called, succeeded = self.counts(function)
             PAIR.pack_into(self._map, self._counts + function * PAIR.size, called, succeeded + 1)
@@ -58,6 +63,6 @@ class Record:
         calls = self.calls
         found = []
         for number in range(max(0, calls - LAST), calls):
-            at = COUNT.size + number % LAST * TEXT_BYTES
+            at = 2 * COUNT.size + number % LAST * TEXT_BYTES
             found.append(self._map[at : at + TEXT_BYTES].rstrip(b"\0").decode(errors="replace"))
         return found
