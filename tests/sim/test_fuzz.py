@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim.fuzz import __main__ as fuzz
+from tests.sim.fuzz import header
 from tests.sim.fuzz.player import Surface
 from tests.sim.fuzz.record import Record
 
@@ -26,7 +27,7 @@ LIMIT_S = 300
 
 @pytest.mark.parametrize("target", ["embedded", "client"])
 def test_wild_calls_are_answered(target: str) -> None:
-    command = [sys.executable, "-P", "-m", "tests.sim.fuzz", "--target", target, "--episodes", "30", "--seed", "5"]
+    command = [sys.executable, "-P", "-m", "tests.sim.fuzz", "--target", target, "--episodes", "16", "--seed", "5"]
     path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
     ran = subprocess.run(
         command,
@@ -39,15 +40,15 @@ def test_wild_calls_are_answered(target: str) -> None:
     )
     assert ran.returncode == 0, ran.stderr[-8000:]
     told = json.loads(ran.stdout)
-    assert told["episodes"] == 30
+    assert told["episodes"] == 16
     assert told["simulated"] > 140
     assert told["least_called"] > 0, "an entry point was never called"
 
 
 @pytest.fixture(scope="module")
 def surface() -> Surface:
-    header, functions = fuzz.header.read()
-    return Surface(header=header, functions=functions)
+    types, functions = header.read()
+    return Surface(header=types, functions=functions)
 
 
 def test_functions_are_known_with_their_parameters(surface: Surface) -> None:

@@ -154,8 +154,8 @@ def main(options: argparse.Namespace, surface: Surface) -> int:
 
     def goes_on() -> bool:
         if options.episodes is not None:
-            return episodes < options.episodes
-        return spent + time.monotonic() - began < options.seconds
+            return episodes < int(options.episodes)
+        return spent + time.monotonic() - began < float(options.seconds)
 
     while goes_on() and len(findings) < MOST_FINDINGS:
         found = fuzz.play(targets[episodes % len(targets)], f"{options.seed}.{episodes}")

@@ -241,7 +241,8 @@ def read_types(text: str) -> Header:
                 header.aggregates[next(tokens)] = made
             else:
                 target = type_of(match[1].split()).name
-                for known in (header.scalars, header.aggregates, header.enumerations):
+                everything: tuple[dict[str, Any], ...] = (header.scalars, header.aggregates, header.enumerations)
+                for known in everything:
                     if target in known:
                         known.setdefault(match[2], known[target])  # what follows is for other machines
     return header

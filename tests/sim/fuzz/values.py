@@ -107,10 +107,10 @@ class Values:
 
     def _image(self, kernel: int) -> None:
         """A module with a function of this process, which does nothing with what it gets."""
-        keep = self._keep = [ctypes.create_string_buffer(b"kernel"), (ctypes.c_size_t * 1)(8)]
-        row = (ctypes.c_uint64 * 4)(ctypes.addressof(keep[0]), kernel, ctypes.addressof(keep[1]), 1)
+        name, sizes = ctypes.create_string_buffer(b"kernel"), (ctypes.c_size_t * 1)(8)
+        row = (ctypes.c_uint64 * 4)(ctypes.addressof(name), kernel, ctypes.addressof(sizes), 1)
         whole = (ctypes.c_uint64 * 3)(MODULE_MAGIC, 1 | 1 << 32, ctypes.addressof(row))
-        self._keep += [row, whole]  # type: ignore[list-item]
+        self._keep: list[Any] = [name, sizes, row, whole]
         self.module = ctypes.addressof(whole)
 
     def remember(self, kind: str, value: Any) -> None:

@@ -108,13 +108,13 @@ def _be_starter(link: socket.socket, output: int, module: str) -> None:
     signal.set_wakeup_fd(writing)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     while True:
-        ready, _, _ = select.select([link, reading], [], [])
+        ready, _, _ = select.select([link.fileno(), reading], [], [])
         if reading in ready:
             os.read(reading, 4096)
             with contextlib.suppress(ChildProcessError):
                 while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                     link.send(json.dumps([ended[0], os.waitstatus_to_exitcode(ended[1])]).encode())
-        if link not in ready:
+        if link.fileno() not in ready:
             continue
         data = link.recv(FRAME)
         if not data:
