@@ -61,16 +61,18 @@ sanitize: $(DONE)/test-tools  ## the tests, on C++ built with AddressSanitizer a
 	  UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
 	  $(BIN)/python -P -m pytest tests -n $(JOBS) $(SANITIZE_WITHOUT:%=--ignore=%) $(ARGS)
 
-# The libraries of the driver alone are built with it: the extension module, which takes minutes, is the installed one,
-# and calls that it makes are seen from the driver on. Whether threads of a program are blocked cannot be told there, as
-# ThreadSanitizer has a thread of its own in each; so no hang of a job is looked for.
+# The driver alone is built with it, broker and client library included: the extension module, which takes minutes, is the
+# installed one, and calls that it makes are seen from the driver on. Whether threads of a program are blocked cannot be
+# told there, as ThreadSanitizer has a thread of its own in each; so no hang of a job is looked for.
 THREADS_WITHOUT := test_sim_run.py test_kills.py test_runtime.py
+HANGS := tests/sim/run/test_host_functions_of_clients.py::test_a_function_that_never_ends_is_a_hang
 sanitize-threads: $(DONE)/test-tools  ## the driver's tests, on a driver, broker and client library built with ThreadSanitizer
 	@$(MAKE) --no-print-directory $(DONE)/sanitize-threads
 	env PYTHONPATH="$(abspath $(BUILD)/threads/stage)" \
 	  LD_PRELOAD="$$($(CXX) -print-file-name=libtsan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 	  TSAN_OPTIONS="halt_on_error=1:suppressions=$(CURDIR)/tests/sanitize_threads.txt" \
-	  $(BIN)/python -P -m pytest tests/driver tests/sim -n $(JOBS) $(THREADS_WITHOUT:%=--ignore=tests/sim/run/%) $(ARGS)
+	  $(BIN)/python -P -m pytest tests/driver tests/sim -n $(JOBS) $(THREADS_WITHOUT:%=--ignore=tests/sim/run/%) \
+	  --deselect $(HANGS) $(ARGS)
 
 SEED ?= 1
 fuzz: $(DONE)/test-tools  ## every entry point of the driver with wild arguments, 60 s; make fuzz SEED=2
@@ -218,12 +220,12 @@ $(DONE)/sanitize: $(DONE)/build-tools $(SOURCES)
 	PATH="$(abspath $(BIN)):$$PATH" cmake --build $(BUILD)/sanitize
 	@touch $@
 
-DRIVER_LIBRARIES := simcuda simcuda_client simcudart simnvml
+INSTALLED = $$($(BIN)/python -P -c 'import allranks, pathlib; print(pathlib.Path(allranks.__file__).parent)')
 $(DONE)/sanitize-threads: $(DONE)/build-tools $(DONE)/install $(SOURCES)
 	$(CONFIGURE) -B $(BUILD)/threads -DALLRANKS_SANITIZE=thread >/dev/null
-	PATH="$(abspath $(BIN)):$$PATH" cmake --build $(BUILD)/threads --target $(DRIVER_LIBRARIES)
-	$(BIN)/python -P csrc/cmake/make_stage.py "$(CURDIR)" "$(abspath $(BUILD)/threads/stage/allranks)" \
-	  "$(abspath $(BUILD)/threads/libsimcuda.so)" \
-	  "$$($(BIN)/python -P -c 'import allranks._native; print(allranks._native.__file__)')" \
-	  $(patsubst %,"$(abspath $(BUILD)/threads/run)/%",libcuda.so.1 libcudart.so.13 libnvidia-ml.so.1)
+	PATH="$(abspath $(BIN)):$$PATH" cmake --build $(BUILD)/threads --target simcuda simcuda_client
+	installed="$(INSTALLED)" && $(BIN)/python -P csrc/cmake/make_stage.py "$(CURDIR)" \
+	  "$(abspath $(BUILD)/threads/stage/allranks)" "$(abspath $(BUILD)/threads/libsimcuda.so)" "$$installed"/_native*.so \
+	  "$(abspath $(BUILD)/threads/run/libcuda.so.1)" "$$installed/sim/run/libcudart.so.13" \
+	  "$$installed/sim/run/libnvidia-ml.so.1"
 	@touch $@

@@ -148,3 +148,7 @@ def test_it_goes_with_its_context_and_is_the_same_for_another_process_by_number_
     expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuMemFreeHost(pointer))
     process.close()
     assert node.ledger() == []
+
+
+def test_more_than_the_host_has() -> None:
+    expect(RESULT.CUDA_ERROR_OUT_OF_MEMORY, driver.cuMemHostAlloc(1 << 45, MAPPED))
