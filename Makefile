@@ -51,7 +51,7 @@ types: $(DONE)/install $(DONE)/test-tools $(DONE)/develop  ## mypy --strict on t
 
 # Tests that start interpreter after interpreter to run the same C++ again, or none of it.
 SANITIZE_WITHOUT := $(patsubst %,tests/conformance/test_%.py,bench check draws plugin reduce situations strategies unruly) \
-                    tests/conformance/worlds tests/communicators tests/processes tests/sim/run
+                    tests/conformance/worlds tests/communicators tests/processes tests/sim/run/test_runtime.py
 
 sanitize: $(DONE)/test-tools  ## the tests, on C++ built with AddressSanitizer and UndefinedBehaviorSanitizer
 	@$(MAKE) --no-print-directory $(DONE)/sanitize
