@@ -111,7 +111,7 @@ def test_a_fill_whose_bytes_do_not_fit_a_word_is_refused(name: str, count: int) 
 
 
 @pytest.mark.parametrize("name", ["cuMemcpy", "cuMemcpyAsync"])
-@pytest.mark.parametrize("nowhere", [1, 8, 1 << 46, 1 << 62, (1 << 64) - 4])
+@pytest.mark.parametrize("nowhere", [1, 8, 1 << 62, (1 << 64) - 4])
 def test_a_copy_by_numbers_that_lead_to_no_host_memory_is_refused(name: str, nowhere: int) -> None:
     address = allocate(4096)
     stream = (0,) if name.endswith("Async") else ()
