@@ -21,7 +21,7 @@ PYTHON_FOLDERS := $(wildcard csrc refimpl conformance stress tests)
 ARGS ?=
 
 .DELETE_ON_ERROR:
-.PHONY: help check test bench lint types sanitize format wheel stubs evidence-programs communicators gpu-nccl evidence-corpus evidence-processes evidence-kills evidence-rules clean
+.PHONY: help check test bench lint types sanitize format wheel stubs evidence-programs communicators gpu-nccl evidence-corpus evidence-processes evidence-kills evidence-rules evidence-fuzz fuzz sanitize-threads clean
 .DEFAULT_GOAL := help
 
 help:  ## list the commands
@@ -51,7 +51,7 @@ types: $(DONE)/install $(DONE)/test-tools $(DONE)/develop  ## mypy --strict on t
 
 # Tests that start interpreter after interpreter to run the same C++ again, or none of it.
 SANITIZE_WITHOUT := $(patsubst %,tests/conformance/test_%.py,bench check draws plugin reduce situations strategies unruly) \
-                    tests/conformance/worlds tests/communicators tests/processes tests/sim/run
+                    tests/conformance/worlds tests/communicators tests/processes tests/sim/run/test_runtime.py
 
 sanitize: $(DONE)/test-tools  ## the tests, on C++ built with AddressSanitizer and UndefinedBehaviorSanitizer
 	@$(MAKE) --no-print-directory $(DONE)/sanitize
@@ -60,6 +60,23 @@ sanitize: $(DONE)/test-tools  ## the tests, on C++ built with AddressSanitizer a
 	  ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0:abort_on_error=1 \
 	  UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
 	  $(BIN)/python -P -m pytest tests -n $(JOBS) $(SANITIZE_WITHOUT:%=--ignore=%) $(ARGS)
+
+# The driver alone is built with it, broker and client library included: the extension module, which takes minutes, is the
+# installed one, and calls that it makes are seen from the driver on. Whether threads of a program are blocked cannot be
+# told there, as ThreadSanitizer has a thread of its own in each; so no hang of a job is looked for.
+THREADS_WITHOUT := test_sim_run.py test_kills.py test_runtime.py
+HANGS := tests/sim/run/test_host_functions_of_clients.py::test_a_function_that_never_ends_is_a_hang
+sanitize-threads: $(DONE)/test-tools  ## the driver's tests, on a driver, broker and client library built with ThreadSanitizer
+	@$(MAKE) --no-print-directory $(DONE)/sanitize-threads
+	env PYTHONPATH="$(abspath $(BUILD)/threads/stage)" \
+	  LD_PRELOAD="$$($(CXX) -print-file-name=libtsan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+	  TSAN_OPTIONS="halt_on_error=1:suppressions=$(CURDIR)/tests/sanitize_threads.txt" \
+	  $(BIN)/python -P -m pytest tests/driver tests/sim -n $(JOBS) $(THREADS_WITHOUT:%=--ignore=tests/sim/run/%) \
+	  --deselect $(HANGS) $(ARGS)
+
+SEED ?= 1
+fuzz: $(DONE)/test-tools  ## every entry point of the driver with wild arguments, 60 s; make fuzz SEED=2
+	env PYTHONPATH="$(CURDIR)" $(BIN)/python -P -m tests.sim.fuzz --seconds 60 --seed $(SEED) $(ARGS)
 
 format: $(DONE)/develop  ## rewrite the sources in the project's format
 	$(BIN)/ruff check --fix $(PYTHON_FOLDERS)
@@ -82,9 +99,9 @@ evidence-processes: $(DONE)/install  ## 200 stalls and 200 killed ranks in a row
 	@cat $(EVIDENCE)/processes.json
 
 # The tests' own client programs are started by it, so it runs from here.
-evidence-kills: $(DONE)/test-tools  ## 1,000 rounds of four processes of which one is killed at a random driver call, and how fast a node is
+evidence-kills: $(DONE)/test-tools  ## 1,000 rounds of four processes of which one is killed at a random driver call, and how fast a node is; goes on where it was stopped
 	@mkdir -p $(EVIDENCE)
-	env PYTHONPATH="$(CURDIR)" $(BIN)/python -P -m tests.sim.run.kills 1000 1 > $(EVIDENCE)/kills.json
+	env PYTHONPATH="$(CURDIR)" $(BIN)/python -P -m tests.sim.run.kills 1000 1 $(EVIDENCE)/kills.json
 	env PYTHONPATH="$(CURDIR)" $(BIN)/python -P -m tests.sim.run.figures > $(EVIDENCE)/sim-run.json
 	@cat $(EVIDENCE)/kills.json $(EVIDENCE)/sim-run.json
 
@@ -94,6 +111,11 @@ evidence-rules: $(DONE)/test-tools $(DONE)/build-tools  ## each rule of multicas
 	$(CONFIGURE) -B $(BUILD)/rules >/dev/null
 	PATH="$(abspath $(BIN)):$$PATH" cmake --build $(BUILD)/rules --target simcuda
 	env PYTHONPATH="$(CURDIR)" $(BIN)/python -P -m tests.sim.switched_off $(BUILD)/rules $(EVIDENCE)/rules.jsonl
+
+evidence-fuzz: $(DONE)/test-tools  ## every entry point of the driver with wild arguments, 10 minutes; goes on where it was stopped
+	@mkdir -p $(EVIDENCE)
+	env PYTHONPATH="$(CURDIR)" $(BIN)/python -P -m tests.sim.fuzz --seconds 600 --seed $(SEED) \
+	  --commit "$$(git describe --always --dirty)" --out $(EVIDENCE)/fuzz.json
 
 $(EVIDENCE)/programs-%.json: $(DONE)/install
 	@mkdir -p $(EVIDENCE)
@@ -203,4 +225,14 @@ $(BUILD)/tidy/compile_commands.json: $(DONE)/build-tools CMakeLists.txt $(CXX_FI
 $(DONE)/sanitize: $(DONE)/build-tools $(SOURCES)
 	$(CONFIGURE) -B $(BUILD)/sanitize -DALLRANKS_SANITIZE=address,undefined >/dev/null
 	PATH="$(abspath $(BIN)):$$PATH" cmake --build $(BUILD)/sanitize
+	@touch $@
+
+INSTALLED = $$($(BIN)/python -P -c 'import allranks, pathlib; print(pathlib.Path(allranks.__file__).parent)')
+$(DONE)/sanitize-threads: $(DONE)/build-tools $(DONE)/install $(SOURCES)
+	$(CONFIGURE) -B $(BUILD)/threads -DALLRANKS_SANITIZE=thread >/dev/null
+	PATH="$(abspath $(BIN)):$$PATH" cmake --build $(BUILD)/threads --target simcuda simcuda_client
+	installed="$(INSTALLED)" && $(BIN)/python -P csrc/cmake/make_stage.py "$(CURDIR)" \
+	  "$(abspath $(BUILD)/threads/stage/allranks)" "$(abspath $(BUILD)/threads/libsimcuda.so)" "$$installed"/_native*.so \
+	  "$(abspath $(BUILD)/threads/run/libcuda.so.1)" "$$installed/sim/run/libcudart.so.13" \
+	  "$$installed/sim/run/libnvidia-ml.so.1"
 	@touch $@

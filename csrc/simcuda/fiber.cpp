@@ -10,14 +10,21 @@
 
 #if defined(__SANITIZE_ADDRESS__)
 #define ALLRANKS_FIBER_ASAN 1
+#elif defined(__SANITIZE_THREAD__)
+#define ALLRANKS_FIBER_TSAN 1
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define ALLRANKS_FIBER_ASAN 1
+#elif __has_feature(thread_sanitizer)
+#define ALLRANKS_FIBER_TSAN 1
 #endif
 #endif
 
 #ifdef ALLRANKS_FIBER_ASAN
 #include <sanitizer/common_interface_defs.h>
+#endif
+#ifdef ALLRANKS_FIBER_TSAN
+#include <sanitizer/tsan_interface.h>
 #endif
 
 namespace allranks::sim {
@@ -43,6 +50,10 @@ void Execution::transfer(Execution& from, Execution& to, [[maybe_unused]] Leavin
   __sanitizer_start_switch_fiber(leaving == Leaving::kForEver ? nullptr : &from.fake_stack_, to.stack_bottom_,
                                  to.stack_bytes_);
 #endif
+#ifdef ALLRANKS_FIBER_TSAN
+  if (!from.is_fiber_) from.tsan_state_ = __tsan_get_current_fiber();
+  __tsan_switch_to_fiber(to.tsan_state_, 0);
+#endif
   swapcontext(&from.context_, &to.context_);
   arrived(from);
 }
@@ -63,6 +74,10 @@ Fiber::Fiber(std::unique_ptr<Stack> stack, std::function<Execution*()> body)
     : stack_(std::move(stack)), body_(std::move(body)) {
   stack_bottom_ = stack_->base();
   stack_bytes_ = Stack::kUsableBytes;
+  is_fiber_ = true;
+#ifdef ALLRANKS_FIBER_TSAN
+  tsan_state_ = __tsan_create_fiber(0);
+#endif
   getcontext(&context_);
   context_.uc_stack.ss_sp = stack_->base();
   context_.uc_stack.ss_size = Stack::kUsableBytes;
@@ -70,6 +85,12 @@ Fiber::Fiber(std::unique_ptr<Stack> stack, std::function<Execution*()> body)
   const auto self = reinterpret_cast<std::uintptr_t>(this);
   makecontext(&context_, reinterpret_cast<void (*)()>(&Fiber::trampoline), 2,
               static_cast<unsigned>(static_cast<std::uint64_t>(self) >> 32), static_cast<unsigned>(self));
+}
+
+Fiber::~Fiber() {
+#ifdef ALLRANKS_FIBER_TSAN
+  __tsan_destroy_fiber(tsan_state_);
+#endif
 }
 
 void Fiber::trampoline(unsigned high, unsigned low) {

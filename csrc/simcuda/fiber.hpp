@@ -50,11 +50,13 @@ class Execution {
   static void arrived(Execution& here);
 
   ucontext_t context_{};
-  // What AddressSanitizer wants to know about stacks; unused otherwise.
+  // What sanitizers want to know about stacks; unused otherwise.
   const void* stack_bottom_ = nullptr;
   std::size_t stack_bytes_ = 0;
   void* fake_stack_ = nullptr;
   Execution* came_from_ = nullptr;
+  void* tsan_state_ = nullptr;
+  bool is_fiber_ = false;
 };
 
 // An execution with its own stack and a body. When the body ends, the fiber continues `*exit_to`, which the body
@@ -63,6 +65,10 @@ class Fiber : public Execution {
  public:
   // `body` must not throw. It returns the execution to continue with.
   Fiber(std::unique_ptr<Stack> stack, std::function<Execution*()> body);
+
+  ~Fiber();
+  Fiber(const Fiber&) = delete;
+  Fiber& operator=(const Fiber&) = delete;
 
   // The stack of a fiber whose body has ended, for the next one.
   std::unique_ptr<Stack> take_stack() { return std::move(stack_); }

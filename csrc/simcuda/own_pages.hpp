@@ -13,8 +13,11 @@
 
 namespace allranks::sim {
 
-// New ones, zeroed; null when the host has no such memory left.
+// New ones, zeroed; null when the host has no such memory left. Page-locked memory is never more than the host has,
+// though the kernel would promise it.
 inline void* own_pages(std::uint64_t size) {
+  const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  if (size / page > static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES))) return nullptr;
   void* const begin = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return begin == MAP_FAILED ? nullptr : begin;
 }

@@ -119,8 +119,9 @@ void Broker::accept_all() {
     try {
       std::thread([this, number, owned = std::move(socket)]() mutable {
         attend(number);
-        const std::lock_guard done(mutex_);  // before the number can be another connection's
-        connections_.erase(number);
+        const std::lock_guard done(mutex_);
+        connections_.erase(number);  // before the number can be another connection's
+        owned.reset();               // whoever waits for quiet finds no socket left
         if (connections_.empty()) quiet_.notify_all();
       }).detach();
     } catch (const std::system_error&) {

@@ -13,27 +13,31 @@
 #include <vector>
 
 #include "../copy.hpp"
+#include "../own_pages.hpp"
 
 using namespace allranks::sim;
 
 namespace {
 
-// One end of a copy, as the call names it: device memory, or the host's.
+// One end of a copy, as the call names it: device memory, or the host's. `by_number`: what it is, only the number says,
+// so a number that leads nowhere is an error of the call and not the program's own fault.
 struct End {
   CUdeviceptr address;
   bool on_device;
+  bool by_number = false;
 };
 
 // The same once it is known which device reaches it, and on whose behalf.
 struct Place {
   CUdeviceptr address;
   bool on_device;
+  bool by_number;
   Access access;
 };
 
 End device_end(CUdeviceptr address) { return {address, true}; }
 End host_end(const void* pointer) { return {reinterpret_cast<CUdeviceptr>(pointer), false}; }
-End unified_end(CUdeviceptr address) { return {address, is_device_address(address)}; }
+End unified_end(CUdeviceptr address) { return {address, is_device_address(address), true}; }
 
 CUresult code_of(AccessFault fault) {
   if (fault == AccessFault::kNone) return CUDA_SUCCESS;
@@ -44,11 +48,24 @@ Access access_of(Process& process, int device) {
   return {.process = process, .device = device, .label = this_thread().label};
 }
 
+// Whether host memory can be there: of a client, whose memory may have holes that a copy finds, the last byte is asked
+// for before room is made for all of them.
+bool may_be_host_memory(const Process& process, const Place& end, std::uint64_t size) {
+  if (end.address == 0) return false;
+  if (!end.by_number) return true;
+  if (process.host == nullptr) return is_own_memory(reinterpret_cast<const void*>(end.address), size);
+  unsigned char last = 0;
+  return end.address + size > end.address &&
+         process.host->read(&last, reinterpret_cast<const void*>(end.address + size - 1), 1);
+}
+
 // What a call answers about a range that it is to access. A hole behind a multicast address is found by the device, so
 // it is reported and breaks the context [assumption].
 CUresult check_end(Context& context, const Place& end, std::uint64_t size, bool for_writing) {
-  if (!end.on_device) return end.address == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
   const Access& access = end.access;
+  if (!end.on_device) {
+    return may_be_host_memory(access.process, end, size) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  }
   if (access.process.space.freed_within(end.address, size)) {
     access.process.node().incidents.add(access.process, access.label, "use_after_free", name_of(this_thread().call),
                                         place_of(end.address, size) + ": cuMemFreeAsync was called before");
@@ -174,7 +191,7 @@ Place located(Process& process, const Context& context, const End& end, std::uin
   const auto mapping = process.space.mapping_at(end.address);
   const bool plain = mapping != process.space.mappings.end() && mapping->second.origin == Origin::kPlain;
   const int device = plain ? mapping->second.allocation->device : context.device;
-  return {end.address, reached_by_device(process, end, size), access_of(process, device)};
+  return {end.address, reached_by_device(process, end, size), end.by_number, access_of(process, device)};
 }
 
 CUresult copy_now(Call call, const End& to, const End& from, std::uint64_t size) {
@@ -214,7 +231,7 @@ CUresult fill(Process& process, Context& context, const char* call, CUdeviceptr 
   if (destination % sizeof(Element) != 0) return CUDA_ERROR_INVALID_VALUE;
   if (count == 0) return CUDA_SUCCESS;
   if (count > kHighestAddress / sizeof(Element)) return CUDA_ERROR_INVALID_VALUE;  // no such range, and no wrapping
-  const CUresult result = check_end(context, {destination, true, access}, count * sizeof(Element), true);
+  const CUresult result = check_end(context, {destination, true, false, access}, count * sizeof(Element), true);
   if (result != CUDA_SUCCESS) return result;
   std::function<CUresult()> work = [=] {
     return code_of(fill_bytes(access, destination, &element, sizeof element, count));

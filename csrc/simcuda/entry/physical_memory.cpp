@@ -162,7 +162,7 @@ CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* ha
     const Exported* const found =
         process.node().descriptors.find(static_cast<int>(reinterpret_cast<std::intptr_t>(shareable)));
     if (found == nullptr) return CUDA_ERROR_UNKNOWN;
-    if (found->pool) return CUDA_ERROR_INVALID_VALUE;  // [assumption]
+    if (found->pool) return CUDA_ERROR_NOT_SUPPORTED;  // measured
     const LedgerKind kind = found->multicast ? LedgerKind::kMulticast : LedgerKind::kAllocation;
     *handle = process.add_handle(
         {.allocation = found->allocation, .multicast = found->multicast, .birth = process.birth(kind)});

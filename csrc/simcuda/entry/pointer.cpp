@@ -183,6 +183,7 @@ CUresult CUDAAPI cuPointerGetAttributes(unsigned int count, CUpointer_attribute*
       return attribute >= CU_POINTER_ATTRIBUTE_CONTEXT && attribute <= CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE;
     };
     if (!std::all_of(attributes, attributes + count, known)) return CUDA_ERROR_INVALID_VALUE;  // measured
+    if (std::find(data, data + count, nullptr) != data + count) return CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < count; ++i) {
       const CUresult result = attribute_of(process, data[i], attributes[i], address);
       // Measured: what cannot be said without a current context is no error here either.

@@ -262,8 +262,7 @@ struct Slot<void**, MeasuredEach<Count, Choices, SizeOf>, Index> : Pointer<Index
       bool there = false;
       if (!in.take(there) || !in.take(each[i].size) || each[i].size > kLargestMeasured) return false;
       if (!in.take_bytes(each[i].bytes.data(), each[i].size)) return false;
-      // Null is a client's fault that this process must survive; the driver writes there all the same.
-      pointers[i] = each[i].bytes.data();
+      pointers[i] = there ? each[i].bytes.data() : nullptr;
     }
     return true;
   }

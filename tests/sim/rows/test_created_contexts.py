@@ -12,7 +12,17 @@ from typing import Any
 import pytest
 
 from allranks import sim
-from tests.sim.rows.driver_client import RESULT, driver, expect, loaded_driver, ok, read, simulated_only, write
+from tests.sim.rows.driver_client import (
+    ON_HARDWARE,
+    RESULT,
+    driver,
+    expect,
+    loaded_driver,
+    ok,
+    read,
+    simulated_only,
+    write,
+)
 
 pytestmark = pytest.mark.usefixtures("process")
 
@@ -144,7 +154,8 @@ def test_copies_between_contexts_need_no_peer_access() -> None:
     ok(driver.cuStreamSynchronize(0))
     assert read(destination, 64) == b"\4" * 64
     ok(driver.cuMemcpyPeer(destination, there, source, there, 64))  # whose memory it is, is known anyway
-    expect(RESULT.CUDA_ERROR_INVALID_CONTEXT, driver.cuMemcpyPeer(destination, 12345, source, primary, 64))
+    if not ON_HARDWARE:  # a number that is no context ends the process there
+        expect(RESULT.CUDA_ERROR_INVALID_CONTEXT, driver.cuMemcpyPeer(destination, 12345, source, primary, 64))
 
 
 def test_nothing_is_captured() -> None:
@@ -177,7 +188,8 @@ def test_events_time_work_on_the_nodes_clock() -> None:
     expect(RESULT.CUDA_ERROR_INVALID_HANDLE, driver.cuEventElapsedTime(start, end))
     ok(driver.cuEventRecord(start, 0))
     ok(driver.cuEventRecord(end, 0))
-    expect(RESULT.CUDA_ERROR_NOT_READY, driver.cuEventElapsedTime(start, end))
+    if not ON_HARDWARE:  # a device may be done by now
+        expect(RESULT.CUDA_ERROR_NOT_READY, driver.cuEventElapsedTime(start, end))
     ok(driver.cuEventSynchronize(end))
     assert ok(driver.cuEventElapsedTime(start, end)) >= 0
     untimed = ok(driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING))

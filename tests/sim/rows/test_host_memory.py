@@ -129,7 +129,7 @@ def test_memory_of_the_program_is_registered_and_unregistered(node: sim.Node) ->
 def test_what_cannot_be_registered() -> None:
     expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuMemHostRegister(0, 100, 0))
     expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuMemHostRegister(4096, 100, 0))
-    expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuMemHostRegister(1 << 63, 1 << 62, 0))
+    expect(RESULT.CUDA_ERROR_NOT_SUPPORTED, driver.cuMemHostRegister(1 << 63, 1 << 62, 0))
     expect(RESULT.CUDA_ERROR_NOT_SUPPORTED, driver.cuMemHostRegister(1 << 63, 1 << 63, 0))
     pointer = allocate(1000)
     expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuMemHostRegister(pointer, 1 << 62, 0))
@@ -150,3 +150,7 @@ def test_it_goes_with_its_context_and_is_the_same_for_another_process_by_number_
     expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuMemFreeHost(pointer))
     process.close()
     assert node.ledger() == []
+
+
+def test_more_than_the_host_has() -> None:
+    expect(RESULT.CUDA_ERROR_OUT_OF_MEMORY, driver.cuMemHostAlloc(1 << 45, MAPPED))

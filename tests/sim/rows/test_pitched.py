@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.rows.driver_client import RESULT, driver, expect, ok, read
+from tests.sim.rows.driver_client import ON_HARDWARE, RESULT, driver, expect, ok, read
 
 pytestmark = pytest.mark.usefixtures("process")
 
@@ -55,11 +55,11 @@ def test_rows_that_cannot_be_filled() -> None:
     expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuMemsetD2D32(address + 2, pitch, 7, 1, 1))
     expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuMemsetD2D32(address, pitch + 2, 7, 1, 2))
     ok(driver.cuMemsetD2D32(address, pitch + 2, 0, 1, 1))  # one row has no next one
-    for huge in ((1 << 62) + 1, (1 << 64) - 1):
+    for huge in () if ON_HARDWARE else ((1 << 62) + 1, (1 << 64) - 1):  # a device answers success
         expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuMemsetD2D32(address, pitch, 7, huge, 1))
         expect(RESULT.CUDA_ERROR_INVALID_VALUE, driver.cuMemsetD2D8(address, pitch, 7, 1, huge))
     assert read(address, 3 * pitch) == bytes(3 * pitch)
-    ok(driver.cuMemsetD2D8(address, pitch, 7, 0, huge))
+    ok(driver.cuMemsetD2D8(address, pitch, 7, 0, (1 << 64) - 1))
 
 
 def test_rows_that_cannot_be_allocated() -> None:

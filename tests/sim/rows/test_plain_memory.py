@@ -120,3 +120,19 @@ def test_a_fill_whose_bytes_do_not_fit_a_word_is_refused(name: str, count: int) 
     stream = (0,) if name.endswith("Async") else ()
     expect(RESULT.CUDA_ERROR_INVALID_VALUE, getattr(driver, name)(address, 1, count, *stream))
     ok(driver.cuMemFree(address))
+
+
+@pytest.mark.parametrize("name", ["cuMemcpy", "cuMemcpyAsync"])
+@pytest.mark.parametrize("nowhere", [1, 8, 1 << 62, (1 << 64) - 4])
+def test_a_copy_by_numbers_that_lead_to_no_host_memory_is_refused(name: str, nowhere: int) -> None:
+    address = allocate(4096)
+    stream = (0,) if name.endswith("Async") else ()
+    expect(RESULT.CUDA_ERROR_INVALID_VALUE, getattr(driver, name)(address, nowhere, 4096, *stream))
+    expect(RESULT.CUDA_ERROR_INVALID_VALUE, getattr(driver, name)(nowhere, address, 4096, *stream))
+    expect(RESULT.CUDA_ERROR_INVALID_VALUE, getattr(driver, name)(nowhere, nowhere, 1 << 40, *stream))
+
+
+def test_a_copy_by_numbers_between_buffers_of_the_program() -> None:
+    source, destination = ctypes.create_string_buffer(b"x" * 100), ctypes.create_string_buffer(100)
+    ok(driver.cuMemcpy(ctypes.addressof(destination), ctypes.addressof(source), 100))
+    assert destination.raw == b"x" * 100

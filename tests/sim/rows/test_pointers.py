@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import pytest
 
-from tests.sim.rows.driver_client import GRANULE, ON_HARDWARE, RESULT, access, create, driver, expect, ok, reserve
+from tests.sim.rows.driver_client import (
+    GRANULE,
+    ON_HARDWARE,
+    RESULT,
+    access,
+    create,
+    driver,
+    expect,
+    loaded_driver,
+    ok,
+    reserve,
+)
 
 pytestmark = pytest.mark.usefixtures("process")
 
@@ -56,3 +68,13 @@ def test_synchronous_operations_can_be_set_on_plain_memory_only() -> None:
     base = reserve()
     ok(driver.cuMemMap(base, GRANULE, 0, create(), 0))
     expect(RESULT.CUDA_ERROR_NOT_SUPPORTED, driver.cuPointerSetAttribute(1, synchronous, base))
+
+
+def test_a_place_that_is_null_among_those_for_attributes() -> None:
+    library, _ = loaded_driver()
+    address = int(ok(driver.cuMemAlloc(1000)))
+    wanted = (ctypes.c_int * 2)(ATTRIBUTE.CU_POINTER_ATTRIBUTE_RANGE_SIZE, ATTRIBUTE.CU_POINTER_ATTRIBUTE_BUFFER_ID)
+    size = ctypes.c_uint64(7)
+    places = (ctypes.c_void_p * 2)(ctypes.addressof(size), None)
+    assert library.cuPointerGetAttributes(2, wanted, places, ctypes.c_uint64(address)) == 1
+    assert size.value == 7

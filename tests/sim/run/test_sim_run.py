@@ -127,10 +127,10 @@ def test_machine_code_is_accepted_and_its_launches_are_counted(sim_run: SimRun, 
 
 
 def test_exit_codes_and_signals_are_findings(sim_run: SimRun) -> None:
-    ran = sim_run(3, python("import sys\nif RANK == 1: sys.exit(7)\nif RANK == 2: os.kill(os.getpid(), 11)"))
+    ran = sim_run(3, python("import sys\nif RANK == 1: sys.exit(7)\nif RANK == 2: os.kill(os.getpid(), 10)"))
     assert ran.code == 1
     assert [ran.kinds(rank) for rank in range(3)] == [[], ["exit"], ["killed"]]
-    assert ran.texts("killed") == ["killed by SIGSEGV"]
+    assert ran.texts("killed") == ["killed by SIGUSR1"]
 
 
 def test_a_program_started_by_another_belongs_to_its_rank(sim_run: SimRun) -> None:

@@ -1,15 +1,22 @@
-"""Memory shared in every way, and multicast, for some rounds, or until somebody is gone: exit code 3 then."""
+"""All kinds of things that a process can have of the driver, for some rounds, or until somebody is gone.
+
+Memory shared in every way, multicast, pools, events, contexts, modules, page-locked memory. Exit code 3: somebody is
+gone.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import struct
 import sys
 
 from tests.sim.run.programs.client import (
     GRANULE,
+    POSIX,
     RANK,
     SIZE,
+    IpcHandle,
     RefusedError,
     Star,
     answer,
@@ -25,6 +32,7 @@ from tests.sim.run.programs.client import (
     unmapped,
 )
 
+INTERPROCESS = 6  # and without timing
 NOTHING = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: None)
 
 
@@ -47,6 +55,60 @@ def share_otherwise(star: Star) -> None:
     star.barrier()
     if RANK == 0:
         ok("cuMemFree_v2", memory)
+
+
+def share_event(star: Star) -> None:
+    """An event of rank 0 that the others wait for."""
+    stream = answer("cuStreamCreate", 1)
+    event = answer("cuEventCreate", INTERPROCESS) if RANK == 0 else 0
+    if RANK == 0:
+        ok("cuEventRecord", event, stream)
+        star.give(ipc_handle("cuIpcGetEventHandle", event))
+    else:
+        event = answer("cuIpcOpenEventHandle", IpcHandle.from_buffer_copy(star.take()[0]))
+    ok("cuStreamWaitEvent", stream, event, 0)
+    ok("cuStreamSynchronize", stream)
+    star.barrier()
+    ok("cuEventDestroy_v2", event)
+    ok("cuStreamDestroy_v2", stream)
+
+
+def share_pool(star: Star) -> None:
+    """A pool of rank 0, and memory in it."""
+    data = ctypes.create_string_buffer(64)
+    if RANK == 0:
+        pool = answer("cuMemPoolCreate", struct.pack("iiiiQQHxx", 1, POSIX, 1, 0, 0, 0, 0) + bytes(56))
+        memory = answer("cuMemAllocFromPoolAsync", 1000, pool, None)
+        ok("cuStreamSynchronize", None)
+        exported = ctypes.c_int(-1)
+        ok("cuMemPoolExportToShareableHandle", ctypes.byref(exported), pool, POSIX, 0)
+        ok("cuMemPoolExportPointer", data, memory)
+        star.give(data.raw, exported.value)
+        os.close(exported.value)
+    else:
+        said, descriptor = star.take()
+        pool = answer("cuMemPoolImportFromShareableHandle", descriptor, POSIX, 0)
+        os.close(descriptor)
+        memory = answer("cuMemPoolImportPointer", pool, ctypes.create_string_buffer(said, 64))
+        ok("cuMemFreeAsync", memory, None)
+        ok("cuStreamSynchronize", None)
+    star.barrier()
+    if RANK == 0:
+        ok("cuMemFreeAsync", memory, None)
+    ok("cuMemPoolDestroy", pool)
+
+
+def have_alone() -> None:
+    """A context of one's own with a kernel in a stream of it, and registered memory."""
+    context = answer("cuCtxCreate_v4", None, 0, RANK)
+    function = answer("cuModuleGetFunction", answer("cuModuleLoadData", b"\x7fELF" + bytes(60)), b"kernel")
+    host = ctypes.create_string_buffer(10000)
+    ok("cuMemHostRegister_v2", host, 10000, 0)
+    ok("cuLaunchKernel", function, 1, 1, 1, 32, 1, 1, 0, answer("cuStreamCreate", 1), None, None)
+    ok("cuMemcpyHtoDAsync_v2", answer("cuMemAlloc_v2", 10000), host, 10000, None)
+    ok("cuCtxSynchronize")
+    ok("cuMemHostUnregister", host)
+    ok("cuCtxDestroy_v2", context)
 
 
 def turn(star: Star) -> None:
@@ -75,6 +137,9 @@ def turn(star: Star) -> None:
     unmapped(other, GRANULE)
     ok("cuMemRelease", shared)
     share_otherwise(star)
+    share_event(star)
+    share_pool(star)
+    have_alone()
     star.barrier()
     unmapped(through, GRANULE)
     ok("cuMulticastUnbind", team, RANK, 0, GRANULE)
