@@ -159,6 +159,12 @@ AccessFault read_bytes(const Access& access, void* destination, CUdeviceptr sour
   return fault;
 }
 
+int reaching_device(const Process& process, CUdeviceptr address, int device) {
+  const auto mapping = process.space.mapping_at(address);
+  const bool plain = mapping != process.space.mappings.end() && mapping->second.origin == Origin::kPlain;
+  return plain ? mapping->second.allocation->device : device;
+}
+
 AccessFault copy_bytes(const Access& writer, CUdeviceptr destination, const Access& reader, CUdeviceptr source,
                        std::uint64_t size) {
   // Source and destination are cut into pieces independently, so the bytes pass through a buffer.

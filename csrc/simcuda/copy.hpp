@@ -39,6 +39,9 @@ AccessFault check_range(const Access& access, CUdeviceptr address, std::uint64_t
 
 AccessFault write_bytes(const Access& access, CUdeviceptr destination, const void* source, std::uint64_t size);
 AccessFault read_bytes(const Access& access, void* destination, CUdeviceptr source, std::uint64_t size);
+// The device that reaches an address: measured, plain memory is reached as its own device reaches it, whose context is
+// current or is named by the call; other memory as the given device reaches it.
+int reaching_device(const Process& process, CUdeviceptr address, int device);
 // The two ends may be reached by different devices.
 AccessFault copy_bytes(const Access& writer, CUdeviceptr destination, const Access& reader, CUdeviceptr source,
                        std::uint64_t size);

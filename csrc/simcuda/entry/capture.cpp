@@ -3,21 +3,10 @@
 
 using namespace allranks::sim;
 
-namespace {
-
-template <typename Body>
-CUresult with_stream(Call call, CUstream handle, const Body& body) {
-  return entry(call, Needs::kContext, [&](Process& process) {
-    return find_stream(process, handle) == nullptr ? CUDA_ERROR_INVALID_HANDLE : body();
-  });
-}
-
-}  // namespace
-
 extern "C" {
 
 CUresult CUDAAPI cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
-  return with_stream(Call::kStreamIsCapturing, stream, [&] {
+  return entry_on_stream(Call::kStreamIsCapturing, stream, [&](const Process&, const Stream&) {
     if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *status = CU_STREAM_CAPTURE_STATUS_NONE;
     return CUDA_SUCCESS;
@@ -27,7 +16,7 @@ CUresult CUDAAPI cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* sta
 // [cuda.h] Without a capture nothing but the status is answered.
 CUresult CUDAAPI cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t*, CUgraph*,
                                         const CUgraphNode**, const CUgraphEdgeData**, size_t*) {
-  return with_stream(Call::kStreamGetCaptureInfo, stream, [&] {
+  return entry_on_stream(Call::kStreamGetCaptureInfo, stream, [&](const Process&, const Stream&) {
     if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *status = CU_STREAM_CAPTURE_STATUS_NONE;
     return CUDA_SUCCESS;

@@ -185,12 +185,9 @@ bool reached_by_device(const Process& process, const End& end, std::uint64_t siz
   return process.host == nullptr || process.host->readable_later();
 }
 
-// Measured, of copies that wait: plain memory is reached as its own device reaches it; [assumption] of others too.
-// Other memory as the context's device reaches it.
+// Measured of copies that wait; [assumption] of others too.
 Place located(Process& process, const Context& context, const End& end, std::uint64_t size) {
-  const auto mapping = process.space.mapping_at(end.address);
-  const bool plain = mapping != process.space.mappings.end() && mapping->second.origin == Origin::kPlain;
-  const int device = plain ? mapping->second.allocation->device : context.device;
+  const int device = reaching_device(process, end.address, context.device);
   return {end.address, reached_by_device(process, end, size), end.by_number, access_of(process, device)};
 }
 

@@ -39,21 +39,13 @@ void call(const Process& process, const HostFunction& function) {
   }
 }
 
-template <typename Body>
-CUresult with_stream(Call call, CUstream handle, const Body& body) {
-  return entry(call, Needs::kContext, [&](Process& process) {
-    Stream* const stream = find_stream(process, handle);
-    return stream == nullptr ? CUDA_ERROR_INVALID_HANDLE : body(*stream);
-  });
-}
-
 }  // namespace
 
 extern "C" {
 
 // [cuda.h] Not called when the context is broken.
 CUresult CUDAAPI cuLaunchHostFunc(CUstream handle, CUhostFn function, void* data) {
-  return with_stream(Call::kLaunchHostFunc, handle, [&](Stream& stream) {
+  return entry_on_stream(Call::kLaunchHostFunc, handle, [&](const Process&, Stream& stream) {
     if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
     stream.enqueue("cuLaunchHostFunc", [&process = stream.context().process, function, data] {
       call(process, {.function = function, .data = data});
@@ -65,7 +57,7 @@ CUresult CUDAAPI cuLaunchHostFunc(CUstream handle, CUhostFn function, void* data
 
 // [cuda.h] Called exactly once, with the error of a broken context.
 CUresult CUDAAPI cuStreamAddCallback(CUstream handle, CUstreamCallback callback, void* data, unsigned int flags) {
-  return with_stream(Call::kStreamAddCallback, handle, [&](Stream& stream) {
+  return entry_on_stream(Call::kStreamAddCallback, handle, [&](const Process&, Stream& stream) {
     if (callback == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
     stream.enqueue(
         "cuStreamAddCallback",

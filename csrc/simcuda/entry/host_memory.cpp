@@ -106,9 +106,9 @@ CUresult CUDAAPI cuMemHostRegister(void* pointer, size_t bytes, unsigned int fla
     constexpr unsigned kKnown = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | kRefused;
     if (pointer == nullptr || bytes == 0 || (flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
     const auto address = reinterpret_cast<CUdeviceptr>(pointer);
-    // A client has looked whether its memory is there, and gives null if not.
     // Measured: half of all numbers are no addresses of a program.
     if (address >> 63 != 0) return CUDA_ERROR_NOT_SUPPORTED;
+    // A client has looked whether its memory is there, and gives null if not.
     if (!is_host_range(pointer, bytes)) return CUDA_ERROR_INVALID_VALUE;
     if (process.host == nullptr && !is_own_memory(pointer, bytes)) return CUDA_ERROR_INVALID_VALUE;
     if ((flags & kRefused) != 0) return CUDA_ERROR_NOT_SUPPORTED;

@@ -18,13 +18,6 @@ CUresult code_of(AccessFault fault) {
   return fault == AccessFault::kMulticastUnbound ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-// The device that has the memory, or the named context's where none has.
-int device_of(Process& process, CUdeviceptr address, const Context& named) {
-  const auto mapping = process.space.mapping_at(address);
-  const bool plain = mapping != process.space.mappings.end() && mapping->second.origin == Origin::kPlain;
-  return plain ? mapping->second.allocation->device : named.device;
-}
-
 // Appends the copy to the stream; `number`: of that work, 0 if there is none.
 CUresult enqueue(Process& process, Stream& stream, CUdeviceptr destination, CUcontext to, CUdeviceptr source,
                  CUcontext from, std::uint64_t size, std::uint64_t* number) {
@@ -36,8 +29,10 @@ CUresult enqueue(Process& process, Stream& stream, CUdeviceptr destination, CUco
   if (size == 0) return CUDA_SUCCESS;
   const Label& label = this_thread().label;
   const Peers peers{
-      .destination = {.process = process, .device = device_of(process, destination, *writer), .label = label},
-      .source = {.process = process, .device = device_of(process, source, *reader), .label = label}};
+      .destination = {.process = process,
+                      .device = reaching_device(process, destination, writer->device),
+                      .label = label},
+      .source = {.process = process, .device = reaching_device(process, source, reader->device), .label = label}};
   AccessFault fault = check_range(peers.destination, destination, size, true);
   if (fault == AccessFault::kNone) fault = check_range(peers.source, source, size, false);
   if (fault != AccessFault::kNone) return code_of(fault);

@@ -88,16 +88,8 @@ void enqueue_write(Stream& stream, const char* call, const Word& word) {
   });
 }
 
-template <typename Body>
-CUresult with_stream(Call call, CUstream handle, const Body& body) {
-  return entry(call, Needs::kContext, [&](Process& process) {
-    Stream* const stream = find_stream(process, handle);
-    return stream == nullptr ? CUDA_ERROR_INVALID_HANDLE : body(*stream);
-  });
-}
-
 CUresult wait(Call call, CUstream handle, const Word& word, unsigned flags) {
-  return with_stream(call, handle, [&](Stream& stream) {
+  return entry_on_stream(call, handle, [&](const Process&, Stream& stream) {
     const CUresult result = check_wait(stream, word, flags);
     if (result == CUDA_SUCCESS) enqueue_wait(stream, name_of(call), word, flags);
     return result;
@@ -105,7 +97,7 @@ CUresult wait(Call call, CUstream handle, const Word& word, unsigned flags) {
 }
 
 CUresult write(Call call, CUstream handle, const Word& word, unsigned flags) {
-  return with_stream(call, handle, [&](Stream& stream) {
+  return entry_on_stream(call, handle, [&](const Process&, Stream& stream) {
     const CUresult result = check_write(stream, word, flags);
     if (result == CUDA_SUCCESS) enqueue_write(stream, name_of(call), word);
     return result;
@@ -159,7 +151,7 @@ CUresult CUDAAPI cuStreamWriteValue64(CUstream stream, CUdeviceptr address, cuui
 // [cuda.h] At most 256 operations, in their order. [assumption] One that cannot be done refuses them all.
 CUresult CUDAAPI cuStreamBatchMemOp(CUstream handle, unsigned int count, CUstreamBatchMemOpParams* operations,
                                     unsigned int flags) {
-  return with_stream(Call::kStreamBatchMemOp, handle, [&](Stream& stream) {
+  return entry_on_stream(Call::kStreamBatchMemOp, handle, [&](const Process&, Stream& stream) {
     if (flags != 0 || count > 256 || (count != 0 && operations == nullptr)) return CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < count; ++i) {
       if (const CUresult result = check_operation(stream, operations[i]); result != CUDA_SUCCESS) return result;
