@@ -8,31 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import pickle
 import subprocess
-import sys
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
-from types import TracebackType
-from typing import Final, Self
 
 from hypothesis.strategies import SearchStrategy
 
-from allranks.conformance.draws import draw_values, drawn_values
+from allranks.conformance.draws import WITHOUT_FOLDER, draw_values, drawn_values
 from allranks.conformance.program import Program
 from allranks.conformance.strategies import programs
-from allranks.conformance.worlds import few_collected
+from allranks.conformance.worlds import Closing, few_collected
+from allranks.processes.interpreter import interpreter
 from allranks.processes.ties import end_with_parent
-
-# Hypothesis would leave a folder where the user is; what it cannot write it does without.
-_NO_FOLDER: Final = os.path.join(os.devnull, "hypothesis")
-_START: Final = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from allranks.conformance.drawer import main; main(*map(int, sys.argv[2:]))"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +48,7 @@ class Draws:
         )
 
 
-class Drawer:
+class Drawer(Closing):
     """A process that draws; it is started at once, and has something to give about half a second later.
 
     What is drawn is the same as if it were drawn here. If the process ends, the rest is drawn here.
@@ -69,16 +59,15 @@ class Drawer:
 
     def _start(self) -> None:
         ours, theirs = Pipe()
-        command = [sys.executable, "-P", "-c", _START, json.dumps(sys.path), str(theirs.fileno()), str(os.getpid())]
         self._connection = ours
         self._running = subprocess.Popen(
-            command,
+            interpreter(__name__, str(theirs.fileno()), str(os.getpid())),
             pass_fds=[theirs.fileno()],
             start_new_session=True,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,  # what it cannot draw is drawn here, and fails here
-            env={"HYPOTHESIS_STORAGE_DIRECTORY": _NO_FOLDER, **os.environ},
+            env={**WITHOUT_FOLDER, **os.environ},
         )
         theirs.close()
 
@@ -120,21 +109,11 @@ class Drawer:
         self._running.kill()
         self._running.wait()
 
-    def __enter__(self) -> Self:
-        """Give the drawer."""
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """End the process."""
-        self.close()
-
-
-def main(descriptor: int, parent: int) -> None:
+def main(descriptor: str, parent: str) -> None:
     """Draw what is asked for, until nobody asks any more."""
-    end_with_parent(parent)
-    connection = Connection(descriptor)
+    end_with_parent(int(parent))
+    connection = Connection(int(descriptor))
     with few_collected():
         while True:
             try:

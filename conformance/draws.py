@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Final, Generic, TypeVar
 
@@ -17,6 +18,10 @@ T = TypeVar("T")
 # Of a run of ten or more Hypothesis makes some very small, and varies others, instead of drawing them independently.
 _DRAWN_AT_ONCE: Final = 8
 _MOST_RUNS: Final = 1_000_000
+
+# For the environment of a process that draws: Hypothesis would leave a folder where the user is, and does without what
+# it cannot write.
+WITHOUT_FOLDER: Final = {"HYPOTHESIS_STORAGE_DIRECTORY": os.path.join(os.devnull, "hypothesis")}
 
 
 def draw_values(strategy: st.SearchStrategy[T], count: int, use: Callable[[T], None], *, seed: int) -> None:

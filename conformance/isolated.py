@@ -7,12 +7,10 @@ had, the stack; and a new process goes on with the next Program.
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +19,7 @@ from typing import Final
 
 from allranks.conformance.backend import load_backend
 from allranks.conformance.cases import shipped
-from allranks.conformance.draws import draw_programs
+from allranks.conformance.draws import WITHOUT_FOLDER, draw_programs
 from allranks.conformance.engine import CASES, FAULTS, MOST_INTERRUPTIONS
 from allranks.conformance.narrowing import contract_of
 from allranks.conformance.plan import planned
@@ -31,6 +29,7 @@ from allranks.conformance.trace import OPENING, Event, Trace, place_of
 from allranks.conformance.worker import BOARD_BYTES, BOARD_HEAD, Done, Ending, Failed, Job, Listed
 from allranks.conformance.worlds.stacks import from_dump
 from allranks.errors import UsageError
+from allranks.processes.interpreter import interpreter
 
 Progress = Callable[[Ran], None]
 
@@ -38,13 +37,7 @@ Progress = Callable[[Ran], None]
 # or whose main thread is stuck, gets there.
 _QUIET_TIMES: Final = 3
 _ABORT_S: Final = 5.0
-# Hypothesis would leave a folder where the user is; what it cannot write it does without.
-_NO_FOLDER: Final = os.path.join(os.devnull, "hypothesis")
 _POLL_S: Final = 0.5
-_START: Final = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from allranks.conformance.worker import main; main(*map(int, sys.argv[2:]))"
-)
 
 
 @dataclass(slots=True)
@@ -62,13 +55,12 @@ class _Process:
         board, epitaph = os.memfd_create("allranks-board"), os.memfd_create("allranks-epitaph")
         os.truncate(board, BOARD_BYTES)
         descriptors = (theirs.fileno(), board, epitaph)
-        command = [sys.executable, "-P", "-c", _START, json.dumps(sys.path), *map(str, descriptors)]
         running = subprocess.Popen(
-            command,
+            interpreter("allranks.conformance.worker", *map(str, descriptors)),
             pass_fds=descriptors,
             start_new_session=True,
             stdin=subprocess.DEVNULL,
-            env={"HYPOTHESIS_STORAGE_DIRECTORY": _NO_FOLDER, **os.environ},
+            env={**WITHOUT_FOLDER, **os.environ},
         )
         theirs.close()
         shared = memoryview(mmap.mmap(board, BOARD_BYTES)).cast("q")

@@ -178,10 +178,10 @@ class _Worker:
             engine.close()
 
 
-def main(connection: int, board: int, epitaph: int) -> None:
+def main(connection: str, board: str, epitaph: str) -> None:
     """Serve the process at the other end; the arguments are descriptors."""
     end_with_parent()
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-    faulthandler.enable(file=epitaph)
-    shared = memoryview(mmap.mmap(board, BOARD_BYTES)).cast("q")
-    _Worker(Connection(connection), shared).serve()
+    faulthandler.enable(file=int(epitaph))
+    shared = memoryview(mmap.mmap(int(board), BOARD_BYTES)).cast("q")
+    _Worker(Connection(int(connection)), shared).serve()

@@ -27,6 +27,7 @@ from allranks.conformance.worlds import sentinel
 from allranks.conformance.worlds.rest import BOARD_BYTES, Rest
 from allranks.conformance.worlds.wire import Lane
 from allranks.errors import UsageError, WorldError
+from allranks.processes.interpreter import interpreter
 
 # How long a job may take to come up; importing a large library on a busy machine is the longest part.
 START_S: Final = 120.0
@@ -34,10 +35,6 @@ _END_S: Final = 5.0
 _SAID_BYTES: Final = 4000
 GONE: Final = "its process has ended"
 _KEY: Final = "ALLRANKS_KEY"
-_START: Final = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from allranks.conformance.worlds.launched_rank import main; main(sys.argv[2:])"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +126,7 @@ class LaunchedCrew:
         with Listener(address, "AF_UNIX", backlog=self.size, authkey=key.encode()) as listener:
             told = {**self.arguments, "address": address, "size": self.size}
             told["board"] = f"/proc/{os.getpid()}/fd/{self._memory}"
-            program = [sys.executable, "-P", "-c", _START, json.dumps(sys.path), json.dumps(told)]
+            program = interpreter("allranks.conformance.worlds.launched_rank", json.dumps(told))
             said = tempfile.TemporaryFile()  # noqa: SIM115 -- as long as the job
             reading, writing = os.pipe()
             watched = [sys.executable, "-S", "-P", sentinel.__file__, str(reading), f"{_KEY}={key}"]

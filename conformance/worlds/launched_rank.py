@@ -7,7 +7,7 @@ import gc
 import json
 import os
 import resource
-from collections.abc import MutableSequence, Sequence
+from collections.abc import MutableSequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,9 +65,9 @@ def player_of(
     return Player(backend, wire.rank, wire.size, meeting, deadline_s=deadline_s, shared=board)
 
 
-def main(arguments: Sequence[str]) -> None:
+def main(job: str) -> None:
     """Serve the crew that has started this rank."""
-    told: dict[str, Any] = json.loads(arguments[0])
+    told: dict[str, Any] = json.loads(job)
     end_with_parent()
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     faulthandler.enable()

@@ -15,7 +15,6 @@ import select
 import selectors
 import signal
 import socket
-import sys
 import threading
 import traceback
 from collections.abc import Iterator
@@ -167,9 +166,9 @@ def _ends_with(supervisor: socket.socket) -> Iterator[None]:
         os.close(stopping)
 
 
-def main(link: int, backend: str, driver: DriverName) -> None:
+def main(link: str, backend: str, driver: DriverName) -> None:
     """Import a backend and serve the supervisor at the other end of a socket."""
-    supervisor = socket.socket(fileno=link)
+    supervisor = socket.socket(fileno=int(link))
     try:
         with _ends_with(supervisor):
             found = load_backend(backend)
@@ -192,12 +191,3 @@ def main(link: int, backend: str, driver: DriverName) -> None:
         pass  # nobody is there any more
     finally:
         nursery.end()
-
-
-def command(link: int, backend: str, driver: DriverName) -> list[str]:
-    """Give the command line of a nursery, which has this process's paths for imports."""
-    start = (
-        "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-        "from allranks.conformance.worlds.processes.nursery import main; main(int(sys.argv[2]), *sys.argv[3:])"
-    )
-    return [sys.executable, "-P", "-c", start, json.dumps(sys.path), str(link), backend, driver]

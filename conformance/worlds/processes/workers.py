@@ -23,6 +23,7 @@ from allranks.conformance.worlds.processes.journal import Journal
 from allranks.conformance.worlds.processes.wire import Frame, Inbox, Kind
 from allranks.conformance.worlds.processes.worker import STACKS_SIGNAL
 from allranks.errors import UsageError
+from allranks.processes.interpreter import interpreter
 
 _IMPORT_S: Final = 120.0  # how long the backend may take to be imported
 _KILL_S: Final = 5.0
@@ -134,7 +135,7 @@ class Workers:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         environment = guarded(os.environ) if self.driver == "cuda" else dict(os.environ)
         self._nursery = subprocess.Popen(
-            nursery.command(theirs.fileno(), self.backend, self.driver),
+            interpreter(nursery.__name__, str(theirs.fileno()), self.backend, self.driver),
             pass_fds=[theirs.fileno()],
             start_new_session=True,
             stdin=subprocess.DEVNULL,

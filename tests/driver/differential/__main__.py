@@ -20,6 +20,11 @@ from tests.driver.differential.abi import RefusedError
 from tests.driver.differential.files import Lines, read_lines, write_lines
 
 
+def say(*lines: str) -> None:
+    """Print lines."""
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
 def simulated(library: str | None) -> str:
     """Give the library, by default the simulated one."""
     if library is not None:
@@ -42,10 +47,9 @@ def draw(options: argparse.Namespace) -> int:
     for told in run_sequences(simulated(options.library), sequences, AtOnce(jobs=options.jobs)):
         if told["id"] != "end":
             tally.add(told)
-    print(f"{len(sequences)} sequences, median length {tally.median}; on the simulated driver:")  # noqa: T201
-    print("\n".join(tally.report()))  # noqa: T201
+    say(f"{len(sequences)} sequences, median length {tally.median}; on the simulated driver:", *tally.report())
     rare = list(tally.short_of())
-    print("too rare: " + ("; ".join(rare) or "nothing"))  # noqa: T201
+    say("too rare: " + ("; ".join(rare) or "nothing"))
     return 1 if rare else 0
 
 
@@ -77,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
             ended[told.get("broken", "whole") if told["id"] != "end" else "end"] += 1
     del ended["end"]
     done = f"{ended.total()} sequences in {time.monotonic() - begun:.1f} s"
-    print(f"{done}, {len(kept)} from before, {len(sequences) - len(kept) - ended.total()} left: {dict(ended)}")  # noqa: T201
+    say(f"{done}, {len(kept)} from before, {len(sequences) - len(kept) - ended.total()} left: {dict(ended)}")
     return 0
 
 
@@ -86,7 +90,7 @@ def compare(options: argparse.Namespace) -> int:
 
     comparison = Comparison(load_explained(options.explained))
     comparison.files(options.reference, options.other)
-    print("\n".join(comparison.report(options.show)))  # noqa: T201
+    say(*comparison.report(options.show))
     if options.json is not None:
         options.json.write_text(json.dumps(comparison.summary(), indent=1) + "\n", encoding="utf-8")
     return 1 if comparison.unexplained else 0
@@ -140,7 +144,7 @@ def main() -> int:
     try:
         code: int = options.do(options)
     except (RefusedError, OSError) as error:
-        print(f"allranks: {error}", file=sys.stderr)  # noqa: T201
+        sys.stderr.write(f"allranks: {error}\n")
         return 2
     return code
 

@@ -77,4 +77,4 @@ def main(count: int) -> float:
 
 
 if __name__ == "__main__":
-    print(main(int(sys.argv[1])))  # noqa: T201
+    sys.stdout.write(f"{main(int(sys.argv[1]))}\n")
